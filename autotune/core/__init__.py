@@ -1,0 +1,1 @@
+"""Values and vocabulary that every other layer shares; imports nothing of ours."""

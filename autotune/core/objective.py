@@ -1,0 +1,80 @@
+"""Metrics, limits and objectives: what is wanted of a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.core.records import Load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A figure that can be limited or optimised.
+
+    Attributes:
+        field: The field of `Measurement` that holds it.
+        unit: Kind of unit, a key of `units.UNITS_BY_KIND`.
+        better: Which way is better; a limit is a maximum for "lower", a minimum for "higher".
+        quantile: For a latency quantile, that quantile, else None.
+    """
+
+    field: str
+    unit: str
+    better: Literal["lower", "higher"]
+    quantile: float | None = None
+
+
+METRICS: dict[str, Metric] = {
+    "latency_mean": Metric(field="latency_mean_s", unit="duration", better="lower"),
+    "latency_p50": Metric(field="latency_p50_s", unit="duration", better="lower", quantile=0.5),
+    "latency_p90": Metric(field="latency_p90_s", unit="duration", better="lower", quantile=0.9),
+    "latency_p99": Metric(field="latency_p99_s", unit="duration", better="lower", quantile=0.99),
+    "latency_p999": Metric(field="latency_p999_s", unit="duration", better="lower", quantile=0.999),
+    "throughput": Metric(field="throughput_items_per_s", unit="rate", better="higher"),
+    "arrival_rate": Metric(field="arrival_rate_per_s", unit="rate", better="higher"),
+    "memory_peak": Metric(field="memory_peak_bytes", unit="size", better="lower"),
+    "power": Metric(field="power_w", unit="power", better="lower"),
+}
+"""Names as they stand in a space file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A bound that a recommendation must keep, in SI units."""
+
+    metric: str
+    bound: float
+
+    def excess(self, value: float) -> float:
+        """How far `value` breaks the limit, in the metric's unit; <= 0 holds."""
+        if METRICS[self.metric].better == "lower":
+            return value - self.bound
+        return self.bound - value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """A metric to optimise, with its weight among several."""
+
+    metric: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a study is after; a file under objectives/ defines one as `OBJECTIVE`.
+
+    Attributes:
+        load: How requests arrive unless the space file says otherwise.
+        goals: What is optimised; each in its metric's better direction.
+        required_limits: Metrics of which the space file must limit at least one; none: ().
+        limits: Limits, those of the space file included once it is resolved.
+    """
+
+    name: str
+    description: str = ""
+    load: Load = Load()
+    goals: tuple[Goal, ...] = (Goal(metric="throughput"),)
+    required_limits: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()

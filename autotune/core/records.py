@@ -1,0 +1,447 @@
+"""The values a trial hands from layer to layer: frozen, keyword-only, SI units in the names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.core.outcomes import Outcome
+
+SCHEMA_VERSION = 1
+
+Scalar = Union[bool, int, float, str]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+DIMENSIONS = (
+    "batch_size",
+    "instance_count",
+    "cores_per_instance",
+    "batched_h2d",
+    "micro_batch_count",
+)
+"""The five dimensions every configuration has, in the order in which they are shown."""
+
+
+# --- what is run -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One way to run the model; the defaults are those of the space file.
+
+    Attributes:
+        batch_size: Items per inference call of one instance.
+        cores_per_instance: A core count, "cube|vector" on an NPU, or "all".
+        extra: Further parameters as sorted pairs, so that a configuration can be a key:
+            instance_mode, max_queue_delay (seconds), env.NAME, a command's placeholders.
+    """
+
+    batch_size: int = 1
+    instance_count: int = 1
+    cores_per_instance: int | str = "all"
+    batched_h2d: bool = False
+    micro_batch_count: int = 1
+    extra: tuple[tuple[str, Scalar], ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Scalar]) -> Config:
+        """The inverse of `as_dict`; parameters not named take their default."""
+        known = {name: values[name] for name in DIMENSIONS if name in values}
+        extra = tuple(sorted((k, v) for k, v in values.items() if k not in DIMENSIONS))
+        return cls(**known, extra=extra)  # type: ignore[arg-type]
+
+    def as_dict(self) -> dict[str, Scalar]:
+        """All parameters by name, the five dimensions first."""
+        return {**{name: getattr(self, name) for name in DIMENSIONS}, **dict(self.extra)}
+
+    def get(self, name: str, default: Scalar) -> Scalar:
+        """The value of a parameter, `default` if this configuration has none of that name."""
+        return self.as_dict().get(name, default)
+
+    def environment(self) -> dict[str, str]:
+        """The environment variables this configuration sets (its `env.NAME` parameters)."""
+        return {k.removeprefix("env."): str(v) for k, v in self.extra if k.startswith("env.")}
+
+    def changed(self, **values: Scalar) -> Config:
+        """This configuration with some parameters replaced."""
+        return Config.from_dict({**self.as_dict(), **values})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One input tensor of a model.
+
+    Attributes:
+        shape: Sizes; the text "batch" stands for the batch axis, which need not be first.
+        low, high: Range of random data, `high` exclusive for integers; None: the dtype's
+            default (0 and 2 for integers, standard normal for floats).
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str = "float32"
+    low: float | None = None
+    high: float | None = None
+
+    def sizes(self, batch_size: int) -> tuple[int, ...]:
+        """The concrete shape for a batch size."""
+        return tuple(batch_size if size == "batch" else int(size) for size in self.shape)
+
+    @property
+    def batch_axis(self) -> int | None:
+        """The axis that counts items, None for an input without one."""
+        return self.shape.index("batch") if "batch" in self.shape else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """What is measured, as the space file's `workload` says it.
+
+    Attributes:
+        kind: A key of the workloads table: torch, command, replay, simulated, ...
+        model: A built-in's name, an absolute "path.py:factory", a model file, a grid or a
+            cost model; empty for a command.
+        options: Everything else the kind understands (sizes of a built-in, a replay's noise
+            and seed, a command's words and metrics), as plain data.
+        base_dir: Directory of the space file, against which relative paths were resolved.
+    """
+
+    kind: str
+    model: str = ""
+    precision: str = "float32"
+    inputs: tuple[InputSpec, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+    base_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How requests arrive.
+
+    Attributes:
+        kind: "closed": each instance starts its next call when the last has ended.
+        rate_per_s: Arrivals per second of an open load; None: the highest that holds.
+        trace: File of arrival times for "trace".
+    """
+
+    kind: Literal["closed", "poisson", "constant", "trace"] = "closed"
+    rate_per_s: float | None = None
+    trace: str = ""
+
+
+# --- what crosses into the children ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec:
+    """A group of instances that runs one configuration.
+
+    Attributes:
+        devices: Device names such as "cpu" or "npu:0"; a pipeline has one per rank.
+        cores: Host cores of each instance, `config.instance_count` tuples of core ids.
+        environment: Variables set before any framework is imported.
+        seed: Seed of weights and of random inputs.
+    """
+
+    config: Config
+    workload: WorkloadSpec
+    devices: tuple[str, ...]
+    cores: tuple[tuple[int, ...], ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A stretch of time that is measured; exactly one of `duration_s`, `iterations` is set.
+
+    Attributes:
+        start_s: Start on the machine's monotonic clock; None: as soon as all instances are warm.
+        iterations: Calls of the whole group, shared out evenly over the instances.
+    """
+
+    start_s: float | None = None
+    duration_s: float | None = None
+    iterations: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a session is to measure.
+
+    Attributes:
+        windows: Measured one after the other.
+        arrival_seed: Seed of an open load's arrivals.
+        deadline_s: Seconds from now after which the group is killed.
+    """
+
+    windows: tuple[Window, ...]
+    load: Load = Load()
+    arrival_seed: int = 0
+    kind: Literal["time", "profile"] = "time"
+    deadline_s: float = 60.0
+
+
+# --- what comes back ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceFacts:
+    """What one instance knows about itself, apart from its calls.
+
+    Attributes:
+        cores: Core ids it really ran on. `thread_count`: the framework's threads, read back.
+        load_s: Building the model and placing it. `compile_s`: compiling, 0 if nothing is.
+        first_call_s: The first call after that; it belongs to neither warm-up nor window.
+        warmup_count: Calls of the warm-up. `warmup_steady`: whether their times settled.
+        copies_per_call: Host-to-device copy operations of one call.
+        memory_peak_bytes: Peak of private memory since the window began; None: unknown.
+        output_digest: Summary of the output on seeded inputs, for the equal-work check.
+        precision: The precision that really ran.
+    """
+
+    instance: int
+    cores: tuple[int, ...] = ()
+    thread_count: int | None = None
+    load_s: float = 0.0
+    compile_s: float = 0.0
+    first_call_s: float = 0.0
+    warmup_count: int = 0
+    warmup_steady: bool = True
+    copies_per_call: int | None = None
+    memory_peak_bytes: int | None = None
+    output_digest: tuple[float, ...] = ()
+    precision: str = "float32"
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class StageTimes(NamedTuple):
+    """Where the time of one call went, seconds."""
+
+    h2d_s: float
+    compute_s: float
+    d2h_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Raw calls of a group, in no particular order; every array has shape (calls,).
+
+    Attributes:
+        window: Index of the window in the plan. `instance`: index of the instance.
+        due_s: When the call should have started: its start under a closed load, the scheduled
+            arrival of its oldest request under an open one. Monotonic clock, like the next two.
+        item_count: Items of the call.
+        cpu_s: CPU time of the calling thread. `switch_count`: its involuntary context
+            switches. `fault_count`: its minor page faults.
+        h2d_s, compute_s, d2h_s: Stage times of the call, None where the device cannot tell.
+        run_queue_wait_s: Time the group's threads waited for a core, per window.
+    """
+
+    window: Ints
+    instance: Ints
+    due_s: Floats
+    start_s: Floats
+    end_s: Floats
+    item_count: Ints
+    cpu_s: Floats
+    switch_count: Ints
+    fault_count: Ints
+    h2d_s: Floats | None = None
+    compute_s: Floats | None = None
+    d2h_s: Floats | None = None
+    run_queue_wait_s: tuple[float, ...] = ()
+    facts: tuple[InstanceFacts, ...] = ()
+
+    @property
+    def latency_s(self) -> Floats:
+        """From when the call was due until it ended."""
+        return self.end_s - self.due_s
+
+    def of_window(self, index: int) -> Samples:
+        """The calls of one window."""
+        keep = self.window == index
+        arrays: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[keep]
+            for name in SAMPLE_ARRAYS
+        }
+        waits = self.run_queue_wait_s[index : index + 1]
+        return replace(self, **arrays, run_queue_wait_s=waits)
+
+
+SAMPLE_ARRAYS = (
+    "window", "instance", "due_s", "start_s", "end_s", "item_count",
+    "cpu_s", "switch_count", "fault_count", "h2d_s", "compute_s", "d2h_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """A finished measurement by an outside program or from a recorded grid.
+
+    Attributes:
+        metrics: Field names of `Measurement` to values, unknown ones left out.
+        relative_noise: Standard deviation of the reported P99, relative; 0: exact.
+        duration_s: How long it took, on whichever clock it ran.
+        command_line: How to repeat it by hand, empty for a record.
+    """
+
+    metrics: Mapping[str, float]
+    relative_noise: float = 0.0
+    duration_s: float = 0.0
+    command_line: str = ""
+    log_tail: str = ""
+
+
+Result = Union[Samples, Reported]
+
+
+# --- what is judged and kept -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The figures of one measurement; None is unknown, never zero.
+
+    Attributes:
+        throughput_items_per_s: Items per second of wall-clock time, with its 95 % interval.
+        latency_*_s: Of one call, from due to end; nearest-rank quantiles.
+        trust: "quiet", or "noisy: why".
+        environment: Versions, pinned settings and the effective core split.
+    """
+
+    throughput_items_per_s: float | None = None
+    throughput_ci95_items_per_s: tuple[float, float] | None = None
+    arrival_rate_per_s: float | None = None
+    call_count: int | None = None
+    latency_mean_s: float | None = None
+    latency_p50_s: float | None = None
+    latency_p90_s: float | None = None
+    latency_p99_s: float | None = None
+    latency_p999_s: float | None = None
+    h2d_mean_s: float | None = None
+    h2d_p99_s: float | None = None
+    compute_mean_s: float | None = None
+    compute_p99_s: float | None = None
+    d2h_mean_s: float | None = None
+    d2h_p99_s: float | None = None
+    copies_per_call: int | None = None
+    memory_peak_bytes: int | None = None
+    device_busy_ratio: float | None = None
+    power_w: float | None = None
+    load_s: float | None = None
+    compile_s: float | None = None
+    first_call_s: float | None = None
+    warmup_count: int | None = None
+    duration_s: float | None = None
+    faults_per_call: float | None = None
+    run_queue_wait_ratio: float | None = None
+    trust: str = "quiet"
+    warnings: tuple[str, ...] = ()
+    telemetry: Mapping[str, float] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a measurement means under the objective.
+
+    Attributes:
+        objectives: Metric field to value, in the objective's order; empty if nothing was measured.
+        excess: Metric field to how far its limit is exceeded, in the metric's unit; <= 0 holds.
+        reasons: Sentences for a person; the first is the most telling.
+    """
+
+    outcome: Outcome
+    objectives: Mapping[str, float] = field(default_factory=dict)
+    excess: Mapping[str, float] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+
+Phase = Literal["baseline", "search", "confirm", "measure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """A trial as it is kept.
+
+    Attributes:
+        number: Its number in the study, or in the confirmation.
+        started_at_s: Wall clock (Unix time), for people only; durations never use it.
+        cost_s: What the trial cost, starts of processes included, on the trial's own clock.
+        log_tail: The last lines the children printed, only kept when something went wrong.
+    """
+
+    number: int
+    config: Config
+    phase: Phase
+    verdict: Verdict
+    measurements: tuple[Measurement, ...] = ()
+    profile: Mapping[str, object] | None = None
+    started_at_s: float = 0.0
+    duration_s: float = 0.0
+    cost_s: float = 0.0
+    worker: str = ""
+    log_tail: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The last, and for a plain trial only, measurement."""
+        return self.measurements[-1] if self.measurements else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A configuration against another, measured in alternating windows.
+
+    Attributes:
+        ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs.
+        ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios.
+        pair_ratios: One per pair of fresh processes.
+        interleaved: False if both did not fit in memory and took turns as whole runs.
+    """
+
+    config: Config
+    reference: Config
+    ratio: float
+    ratio_ci: tuple[float, float]
+    alpha: float
+    pair_ratios: tuple[float, ...]
+    interleaved: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """What the study says to use, and what that rests on.
+
+    Attributes:
+        status: confirmed, unconfirmed, undecided, infeasible.
+        record: The recommended configuration's fresh measurement if there is one, else its
+            trial; None when infeasible.
+        against_baseline: Fresh and interleaved, None if unconfirmed.
+        against_batch_only: The same against the best configuration that differs from the
+            baseline in batch size alone; None if there is none or it is the winner itself.
+        confirmations: The fresh measurements. `comparisons`: all that were made with them.
+        reasons: Sentences for a person.
+    """
+
+    status: Literal["confirmed", "unconfirmed", "undecided", "infeasible"]
+    record: TrialRecord | None = None
+    baseline: TrialRecord | None = None
+    against_baseline: Comparison | None = None
+    against_batch_only: Comparison | None = None
+    confirmations: tuple[TrialRecord, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+def measured(records: tuple[TrialRecord, ...]) -> Iterator[TrialRecord]:
+    """The records that have a measurement."""
+    return (record for record in records if record.verdict.outcome.is_measured)
