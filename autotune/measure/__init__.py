@@ -1,0 +1,1 @@
+"""Load loops, statistics of latency and throughput, and the verdict."""

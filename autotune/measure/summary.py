@@ -1,0 +1,155 @@
+"""From a result to the figures a person reads: throughput with its interval, quantiles, costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from autotune.core.errors import WrongOutput
+from autotune.core.records import Floats, InstanceFacts, Measurement, Reported, Result, Samples
+from autotune.measure.noise import run_queue_wait_ratio, trust_of
+from autotune.measure.tail import quantile
+
+MAX_BLOCKS = 20  # of calls, for the interval of the throughput
+MIN_CALLS_PER_BLOCK = 4
+POSITIVE_FIELDS = (
+    "throughput_items_per_s",
+    "arrival_rate_per_s",
+    "latency_mean_s",
+    "latency_p50_s",
+    "latency_p90_s",
+    "latency_p99_s",
+    "latency_p999_s",
+)
+
+
+def summarise(result: Result) -> Measurement:
+    """Figures of a result.
+
+    Raises:
+        WrongOutput: A reported figure is impossible (NaN, infinite, negative), or no call ended.
+    """
+    if isinstance(result, Reported):
+        return _from_report(result)
+    return _from_samples(result)
+
+
+def _from_report(report: Reported) -> Measurement:
+    known = {f.name for f in fields(Measurement)}
+    for name, value in report.metrics.items():
+        if name not in known:
+            raise WrongOutput(f"{name} is not a figure of a measurement", log_tail=report.log_tail)
+        if not math.isfinite(value) or value < 0 or (value == 0 and name in POSITIVE_FIELDS):
+            raise WrongOutput(f"{name} is {value:g}, which cannot be", log_tail=report.log_tail)
+    return Measurement(duration_s=report.duration_s, **report.metrics)  # type: ignore[arg-type]
+
+
+def _from_samples(samples: Samples) -> Measurement:
+    if samples.start_s.size == 0:
+        raise WrongOutput("no call was made within the window")
+    latency_s = samples.latency_s
+    rate, interval = throughput(samples)
+    trust, warnings = trust_of(samples)
+    facts = samples.facts
+    return Measurement(
+        throughput_items_per_s=rate,
+        throughput_ci95_items_per_s=interval,
+        call_count=int(latency_s.size),
+        latency_mean_s=float(latency_s.mean()),
+        latency_p50_s=quantile(latency_s, 0.5),
+        latency_p90_s=quantile(latency_s, 0.9),
+        latency_p99_s=quantile(latency_s, 0.99),
+        latency_p999_s=quantile(latency_s, 0.999),
+        **_stage_figures(samples),
+        copies_per_call=facts[0].copies_per_call if facts else None,
+        memory_peak_bytes=_total_memory(facts),
+        load_s=max((f.load_s for f in facts), default=None),
+        compile_s=max((f.compile_s for f in facts), default=None),
+        first_call_s=max((f.first_call_s for f in facts), default=None),
+        warmup_count=sum(f.warmup_count for f in facts),
+        duration_s=measured_s(samples),
+        faults_per_call=float(samples.fault_count.mean()),
+        run_queue_wait_ratio=run_queue_wait_ratio(samples),
+        trust=trust,
+        warnings=warnings,
+        environment=_environment(facts),
+    )
+
+
+def throughput(samples: Samples) -> tuple[float, tuple[float, float] | None]:
+    """Items per second of wall-clock time, with its 95 % interval.
+
+    Each instance counts from its first call's start to its last call's end, so that a call
+    which outlasts the window neither adds nor loses items; instances add up, windows are
+    weighted by their time. The interval comes from the means of up to 20 blocks of consecutive
+    calls, which absorbs the dependence between neighbours; None with fewer than 8 calls.
+    """
+    rate = variance = 0.0
+    has_interval = True
+    for instance in np.unique(samples.instance):
+        own = samples.instance == instance
+        spans_s = [_span_s(samples, own & (samples.window == w)) for w in np.unique(samples.window)]
+        own_rate = float(samples.item_count[own].sum()) / sum(spans_s)
+        error = _relative_error(samples.end_s[own] - samples.start_s[own])
+        rate += own_rate
+        has_interval = has_interval and error is not None
+        variance += (own_rate * (error or 0.0)) ** 2
+    if not has_interval:
+        return rate, None
+    half = 1.96 * math.sqrt(variance)
+    return rate, (max(rate - half, 0.0), rate + half)
+
+
+def _span_s(samples: Samples, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    if not keep.any():
+        return 0.0
+    return float(samples.end_s[keep].max() - samples.start_s[keep].min())
+
+
+def _relative_error(times_s: Floats) -> float | None:
+    """Half the 95 % interval of the mean over 1.96, relative to the mean; t over block means."""
+    blocks = min(MAX_BLOCKS, times_s.size // MIN_CALLS_PER_BLOCK)
+    if blocks < 2:
+        return None
+    from scipy.special import stdtrit
+
+    means = np.array([block.mean() for block in np.array_split(times_s, blocks)])
+    t = float(stdtrit(blocks - 1, 0.975))
+    return t / 1.96 * float(means.std(ddof=1)) / math.sqrt(blocks) / float(times_s.mean())
+
+
+def measured_s(samples: Samples) -> float:
+    """Seconds of wall-clock time inside the windows."""
+    return sum(_span_s(samples, samples.window == w) for w in np.unique(samples.window))
+
+
+def _stage_figures(samples: Samples) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for stage in ("h2d", "compute", "d2h"):
+        times_s = getattr(samples, f"{stage}_s")
+        if times_s is not None:
+            figures[f"{stage}_mean_s"] = float(times_s.mean())
+            figures[f"{stage}_p99_s"] = quantile(times_s, 0.99)
+    return figures
+
+
+def _total_memory(facts: tuple[InstanceFacts, ...]) -> int | None:
+    peaks = [f.memory_peak_bytes for f in facts if f.memory_peak_bytes is not None]
+    return sum(peaks) if peaks else None
+
+
+def _environment(facts: tuple[InstanceFacts, ...]) -> Mapping[str, str]:
+    return dict(_environment_pairs(facts)) if facts else {}
+
+
+def _environment_pairs(facts: tuple[InstanceFacts, ...]) -> Iterator[tuple[str, str]]:
+    yield "precision", facts[0].precision
+    yield "cores", " ".join(",".join(map(str, f.cores)) for f in facts)
+    yield "threads", " ".join(str(f.thread_count) for f in facts)
+    yield from facts[0].versions.items()
+    for number, note in enumerate(facts[0].notes, 1):
+        yield f"note {number}", note

@@ -1,0 +1,1 @@
+"""Groups of child processes that run one configuration under supervision."""

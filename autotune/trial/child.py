@@ -1,0 +1,239 @@
+"""The child's side of a trial: builds its instances, warms them up, measures on command.
+
+A process holds one instance, or all of a group whose instances are threads.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import gc
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from autotune.core.clock import Clock, MonotonicClock
+from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed
+from autotune.core.records import GroupSpec, InstanceFacts, Plan, Samples
+from autotune.devices import framework_device, open_device
+from autotune.devices.base import Device
+from autotune.measure.engine import WarmUp as WarmUpResult
+from autotune.measure.engine import merge, run_windows, to_samples, warm_up
+from autotune.measure.noise import read_run_queue_wait_s
+from autotune.trial import messages
+from autotune.trial.channel import Channel, Closed
+from autotune.trial.step import Stepper, compose
+from autotune.workloads import load_workload
+from autotune.workloads.base import Context, Program
+from autotune.workloads.data import make_requests
+
+RING = 8  # requests an instance rotates over, fewer where they are large
+OOM_SCORE = "1000"  # the kernel takes a trial before it takes the tool
+
+_T = TypeVar("_T")
+
+
+class Instance:
+    """One model instance with its own inputs and cores.
+
+    Args:
+        index: Its number in the group.
+        alone: True if it has the process to itself.
+    """
+
+    def __init__(
+        self, spec: GroupSpec, device: Device, index: int, *, alone: bool, clock: Clock
+    ) -> None:
+        self._spec, self._device, self._index = spec, device, index
+        self._alone, self._clock = alone, clock
+        self._warm = WarmUpResult(count=0, is_steady=True)
+        self._calls_made = 0
+        cores = spec.cores[index]
+        device.bind(cores)
+        began_s = clock.now_s()
+        self._program = self._build()
+        device.bind(cores)  # again: building may have changed threads and started new ones
+        self._step = self._compose()
+        device.synchronize()
+        self._load_s = clock.now_s() - began_s - self._program.compile_s
+        began_s = clock.now_s()
+        self._digest = self._step.first()
+        self._first_call_s = clock.now_s() - began_s
+        device.bind(cores)
+
+    def _build(self) -> Program:
+        spec = self._spec
+        context = Context(
+            config=spec.config,
+            workload=spec.workload,
+            devices=spec.devices,
+            framework_device=framework_device(spec.devices[0]),
+            clock=self._clock,
+            instance=self._index,
+            seed=spec.seed,
+        )
+        program = load_workload(spec.workload.kind)(context)
+        assert isinstance(program, Program)
+        return program
+
+    def _compose(self) -> Stepper:
+        config = self._spec.config
+        if self._program.step is not None:
+            return compose(self._program, None, self._device, config, self._clock)
+        requests = make_requests(self._program.inputs, config.batch_size, RING, self._spec.seed)
+        staging = self._device.stage(self._program.inputs, requests, config)
+        return compose(self._program, staging, self._device, config, self._clock)
+
+    def warm_up(self, max_s: float) -> None:
+        """Call until steady."""
+        self._warm = warm_up(self._step.step, self._clock, max_s=max_s)
+        self._calls_made += self._warm.count
+
+    def measure(self, plan: Plan, base_s: float) -> Samples:
+        """Run the plan's windows."""
+        config = self._spec.config
+        self._device.reset_memory_peak()
+        windows, waits_s = run_windows(
+            self._step.step,
+            self._clock,
+            plan,
+            base_s=base_s,
+            share=(self._index, config.instance_count),
+            first_call=self._calls_made,
+            run_queue_wait_s=lambda: read_run_queue_wait_s(whole_process=self._alone),
+        )
+        self._calls_made += sum(map(len, windows))
+        return to_samples(windows, waits_s, items_per_call=config.batch_size, facts=self._facts())
+
+    def _facts(self) -> InstanceFacts:
+        program = self._program
+        counts_memory = self._alone or self._index == 0  # threads share one process
+        return InstanceFacts(
+            instance=self._index,
+            cores=self._spec.cores[self._index],
+            thread_count=self._device.thread_count(),
+            load_s=self._load_s,
+            compile_s=program.compile_s,
+            first_call_s=self._first_call_s,
+            warmup_count=self._warm.count,
+            warmup_steady=self._warm.is_steady,
+            copies_per_call=self._step.copies_per_call,
+            memory_peak_bytes=self._device.memory_peak_bytes() if counts_memory else None,
+            output_digest=tuple(self._digest),
+            precision=program.precision,
+            versions={**program.versions, **self._spec.environment},
+            notes=(*program.notes, *self._step.notes),
+        )
+
+
+class InstanceThreads:
+    """The instances of one process; several are threads, each with its own for all its calls."""
+
+    def __init__(self, request: messages.Open, clock: Clock) -> None:
+        count = len(request.instances)
+        self._executors = [
+            concurrent.futures.ThreadPoolExecutor(max_workers=1) for _ in range(count)
+        ] if count > 1 else []  # fmt: skip
+        self._devices: list[Device] = []
+        self._request, self._clock = request, clock
+        self._instances: list[Instance] = []
+
+    def open(self) -> None:
+        """Build all instances and make their first calls.
+
+        One after the other, each in its own thread: importing a user's file is not thread-safe.
+        """
+        for position, index in enumerate(self._request.instances):
+            if self._executors:
+                instance = self._executors[position].submit(self._open, index).result()
+            else:
+                instance = self._open(index)
+            self._instances.append(instance)
+
+    def _open(self, index: int) -> Instance:
+        spec, alone = self._request.spec, not self._executors
+        device = open_device(self._request.device_kind, spec.devices[0])
+        self._devices.append(device)
+        return Instance(spec, device, index, alone=alone, clock=self._clock)
+
+    def warm_up(self, max_s: float) -> None:
+        self._each(lambda instance: instance.warm_up(max_s), self._instances)
+
+    def measure(self, plan: Plan, base_s: float) -> Samples:
+        parts = self._each(lambda instance: instance.measure(plan, base_s), self._instances)
+        return merge(parts)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether the error says that memory ran out, as the devices know it."""
+        return isinstance(error, MemoryError) or any(
+            device.is_out_of_memory(error) for device in self._devices
+        )
+
+    def _each(self, action: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
+        if not self._executors:
+            return [action(item) for item in items]
+        futures = [e.submit(action, item) for e, item in zip(self._executors, items, strict=True)]
+        return [future.result() for future in futures]
+
+
+def serve(channel: Channel) -> None:
+    """Answer the tool until it says close or goes away; ends the process."""
+    _offer_to_oom_killer()
+    process: InstanceThreads | None = None
+    try:
+        while True:
+            request = channel.receive()
+            if isinstance(request, messages.Open):
+                process = InstanceThreads(request, MonotonicClock())
+                process.open()
+                _settle_garbage()
+                channel.send(messages.Opened())
+            elif isinstance(request, messages.Close) or process is None:
+                break
+            elif isinstance(request, messages.WarmUp):
+                process.warm_up(request.max_s)
+                channel.send(messages.Warm())
+            elif isinstance(request, messages.Measure):
+                channel.send(messages.Measured(process.measure(request.plan, request.base_s)))
+    except Closed:
+        pass
+    except BaseException as error:  # whatever a user's model raises, SystemExit included
+        _report(channel, error, process)
+    _flush()
+    os._exit(0)
+
+
+def _report(channel: Channel, error: BaseException, process: InstanceThreads | None) -> None:
+    traceback.print_exception(error)
+    reason = f"{type(error).__name__}: {error}"
+    if isinstance(error, AutotuneError):
+        failure = messages.Failed(type(error).__name__, str(error))
+    elif process is not None and process.is_out_of_memory(error):
+        failure = messages.Failed(OutOfMemory.__name__, reason)
+    else:
+        failure = messages.Failed(TrialCrashed.__name__, reason)
+    _flush()
+    with contextlib.suppress(Closed):
+        channel.send(failure)
+
+
+def _settle_garbage() -> None:
+    # A full collection in the middle of a window takes up to 0.2 s with the frameworks loaded.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def _offer_to_oom_killer() -> None:
+    # A hardened container may forbid it; the trial runs all the same.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,41 @@
+"""From a configuration and a space to what the trial layer runs."""
+
+from __future__ import annotations
+
+from autotune.core.records import Config, GroupSpec, Plan, Window
+from autotune.devices import device_kind
+from autotune.devices.base import DeviceInfo
+from autotune.space.search_space import SearchSpace
+
+
+def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpec:
+    """The group that runs a configuration on a device.
+
+    Raises:
+        UsageError: The configuration needs more cores than the device has.
+    """
+    kind = device_kind(info.kind)
+    return GroupSpec(
+        config=config,
+        workload=space.workload,
+        devices=(info.name,),
+        cores=kind.assign_cores(config, info),
+        environment={**kind.environment(config, info), **config.environment()},
+        seed=space.trial.seed,
+    )
+
+
+def trial_plan(space: SearchSpace, *, arrival_seed: int = 0) -> Plan:
+    """The plan of a plain trial: one window.
+
+    Args:
+        arrival_seed: A fresh number for every measurement whose noise is to be independent.
+    """
+    options = space.trial
+    window = Window(duration_s=options.duration_s, iterations=options.iterations)
+    return Plan(
+        windows=(window,),
+        load=space.objective.load,
+        arrival_seed=arrival_seed,
+        deadline_s=options.timeout_s,
+    )

@@ -1,0 +1,66 @@
+"""What the tool and a group's processes say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.core.records import GroupSpec, Plan, Samples
+
+
+@dataclass(frozen=True)
+class Open:
+    """Build the model for these instances of the group; answered by `Opened`."""
+
+    spec: GroupSpec
+    device_kind: str
+    instances: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """All instances of the process have made their first call."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Call until steady, for at most this long; answered by `Warm`."""
+
+    max_s: float
+
+
+@dataclass(frozen=True)
+class Warm:
+    """All instances of the process are warm."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Run the plan's windows; the first starts at `base_s` of the machine's monotonic clock."""
+
+    plan: Plan
+    base_s: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The calls of all instances of the process."""
+
+    samples: Samples
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An instance failed; the process ends itself after this.
+
+    Attributes:
+        error: Class name of an error of ours.
+        reason: The original error's type and text.
+    """
+
+    error: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """End."""

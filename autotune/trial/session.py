@@ -1,0 +1,195 @@
+"""A session runs one configuration: open, measure as often as wanted, close.
+
+`open_session` hides where it runs: in child processes forked from a warm zygote, or, for
+simulated and recorded workloads, in this process on a virtual clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from autotune.core.clock import MonotonicClock
+from autotune.core.errors import TrialError
+from autotune.core.records import GroupSpec, Plan, Result
+from autotune.measure.engine import merge, warmup_cap_s
+from autotune.trial import messages
+from autotune.trial.supervisor import Group
+from autotune.trial.virtual import VirtualGroup
+from autotune.trial.warm import Zygote
+from autotune.workloads import WORKLOADS, preload_modules
+
+MAX_ZYGOTES = 4
+START_LEAD_S = 0.02  # between the command to measure and the first window
+OPEN_TIMEOUT_S = 60.0
+
+
+class Launcher:
+    """Owns the zygotes of a run, and its clock: real seconds plus those that were simulated."""
+
+    def __init__(self) -> None:
+        self._zygotes: OrderedDict[tuple[object, ...], Zygote] = OrderedDict()
+        self._clock = MonotonicClock()
+        self._began_s = self._clock.now_s()
+        self._virtual_s = 0.0
+
+    def now_s(self) -> float:
+        """Seconds since the launcher was made, simulated ones included."""
+        return self._clock.now_s() - self._began_s + self._virtual_s
+
+    def charge(self, virtual_s: float) -> None:
+        """Count seconds that passed on a virtual clock."""
+        self._virtual_s += virtual_s
+
+    def zygote(self, environment: Mapping[str, str], modules: Sequence[str]) -> Zygote:
+        """The zygote for an environment, started if there is none; the imports go on behind.
+
+        The least recently used one is ended when there are too many.
+        """
+        key = (tuple(sorted(environment.items())), tuple(modules))
+        if key not in self._zygotes:
+            if len(self._zygotes) >= MAX_ZYGOTES:
+                self._zygotes.popitem(last=False)[1].close()
+            self._zygotes[key] = Zygote(environment, modules)
+        self._zygotes.move_to_end(key)
+        return self._zygotes[key]
+
+    def prepare(self, spec: GroupSpec) -> None:
+        """Start what `spec` will need, without waiting for it."""
+        if WORKLOADS[spec.workload.kind].runs == "child":
+            self.zygote(spec.environment, preload_modules(spec.workload))
+
+    def close(self) -> None:
+        """End all processes."""
+        while self._zygotes:
+            self._zygotes.popitem()[1].close()
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Session(Protocol):
+    """One configuration, running.
+
+    Attributes:
+        is_virtual: True if it is simulated or recorded, so that its seconds are not real.
+    """
+
+    is_virtual: bool
+
+    def warm_up(self, plan: Plan) -> None:
+        """Get ready for a plan; `measure` does it if it was not done."""
+        ...
+
+    def begin(self, plan: Plan) -> None:
+        """Start the plan's windows without waiting for their end."""
+        ...
+
+    def result(self) -> Result:
+        """Wait for what was begun.
+
+        Raises:
+            TrialError: The configuration failed; all its processes are gone.
+        """
+        ...
+
+    def measure(self, plan: Plan) -> Result:
+        """Warm up if need be, run the plan's windows, return what came of it."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Session: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def open_session(
+    spec: GroupSpec, launcher: Launcher, *, timeout_s: float = OPEN_TIMEOUT_S
+) -> Session:
+    """Build the model in every instance and make the first calls.
+
+    Args:
+        timeout_s: Real seconds after which the opening is given up.
+    Raises:
+        TrialError: This configuration cannot be run; nothing is left of it.
+        UsageError: The model itself cannot be built: a wrong factory, inputs not known.
+        UnavailableError: A package or device is missing.
+    """
+    if WORKLOADS[spec.workload.kind].runs == "child":
+        return ProcessSession(spec, launcher, timeout_s)
+    return VirtualGroup(spec, launcher.charge)
+
+
+class ProcessSession:
+    """A session whose instances are child processes, or threads of one."""
+
+    is_virtual = False
+
+    def __init__(self, spec: GroupSpec, launcher: Launcher, timeout_s: float) -> None:
+        self._is_warm = False
+        self._until_s = 0.0
+        shares = _instances_of_processes(spec)
+        zygote = launcher.zygote(spec.environment, preload_modules(spec.workload))
+        zygote.wait_ready()  # its start is no part of this trial's time limit
+        self._until_s = time.monotonic() + timeout_s
+        self._group = Group(zygote, len(shares))
+        kind = spec.devices[0].split(":")[0]
+        self._group.send([messages.Open(spec, kind, share) for share in shares])
+        self._group.gather(messages.Opened, until_s=self._until_s)
+
+    def warm_up(self, plan: Plan) -> None:
+        request = messages.WarmUp(warmup_cap_s(plan))
+        self._group.send([request] * self._group.size)
+        self._group.gather(messages.Warm, until_s=time.monotonic() + plan.deadline_s)
+        self._is_warm = True
+
+    def begin(self, plan: Plan) -> None:
+        now_s = time.monotonic()
+        self._until_s = now_s + plan.deadline_s
+        self._group.send([messages.Measure(plan, now_s + START_LEAD_S)] * self._group.size)
+
+    def result(self) -> Result:
+        replies = self._group.gather(messages.Measured, until_s=self._until_s)
+        return merge([reply.samples for reply in replies])
+
+    def measure(self, plan: Plan) -> Result:
+        if not self._is_warm:
+            self.warm_up(plan)
+        self.begin(plan)
+        return self.result()
+
+    def close(self) -> None:
+        self._group.close()
+
+    def __enter__(self) -> ProcessSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None or issubclass(kind, TrialError):
+            self._group.close()
+        else:
+            self._group.kill()  # interrupted: at once
+
+
+def _instances_of_processes(spec: GroupSpec) -> list[tuple[int, ...]]:
+    instances = tuple(range(spec.config.instance_count))
+    if spec.config.get("instance_mode", "process") == "thread":
+        return [instances]
+    return [(index,) for index in instances]

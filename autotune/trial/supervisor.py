@@ -1,0 +1,203 @@
+"""A group of processes under supervision: every wait is bounded, every end is explained."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from autotune.core import errors
+from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed, TrialError, TrialTimeout
+from autotune.trial import messages
+from autotune.trial.channel import Channel, Closed
+from autotune.trial.warm import Zygote
+
+MAX_LOG_BYTES = 64 * 1024
+TAIL_LINES = 40
+CLOSE_WAIT_S = 1.0
+TERM_WAIT_S = 0.5  # between asking a process to end and killing it
+KILL_WAIT_S = 5.0
+EXIT_WAIT_S = 2.0  # between a channel closing and its process being reaped
+
+_Reply = TypeVar("_Reply")
+
+
+class Group:
+    """The processes of one trial.
+
+    Args:
+        zygote: Forks them.
+        count: How many.
+    """
+
+    def __init__(self, zygote: Zygote, count: int) -> None:
+        self._zygote = zygote
+        self._log = bytearray()
+        self._channels: list[Channel] = []
+        self._pids: list[int] = []
+        self._oom_kills = _oom_kill_count()
+        self._log_read, log_write = os.pipe()
+        os.set_blocking(self._log_read, False)
+        try:
+            for index in range(count):
+                channel, theirs = Channel.pair()
+                self._channels.append(channel)
+                with theirs:
+                    self._pids.append(zygote.fork(f"instance {index}", theirs, log_write))
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            os.close(log_write)
+
+    @property
+    def log_tail(self) -> str:
+        """The last lines that the processes printed."""
+        self._read_log()
+        lines = self._log.decode("utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-TAIL_LINES:])
+
+    @property
+    def size(self) -> int:
+        """Number of processes, 0 when they are gone."""
+        return len(self._channels)
+
+    def send(self, requests: Sequence[object]) -> None:
+        """Send each process its request; one that is gone is found by `gather`."""
+        for channel, request in zip(self._channels, requests, strict=True):
+            with contextlib.suppress(Closed):
+                channel.send(request)
+
+    def gather(self, kind: type[_Reply], *, until_s: float) -> list[_Reply]:
+        """Wait for a reply of every process; on any failure the whole group is killed.
+
+        Args:
+            until_s: Deadline on the monotonic clock.
+        Raises:
+            TrialTimeout: A process did not answer in time.
+            TrialError, UsageError, UnavailableError: What a process reported, or how it ended.
+        """
+        replies: dict[int, _Reply] = {}
+        with selectors.DefaultSelector() as selector:
+            for index, channel in enumerate(self._channels):
+                selector.register(channel, selectors.EVENT_READ, index)
+            selector.register(self._log_read, selectors.EVENT_READ, None)
+            while len(replies) < len(self._channels):
+                ready = selector.select(until_s - time.monotonic())
+                if time.monotonic() >= until_s:
+                    self._fail(TrialTimeout("the trial did not answer within its time limit"))
+                for key, _ in ready:
+                    if key.data is None:
+                        if not self._read_log():
+                            selector.unregister(self._log_read)
+                    elif (reply := self._read_reply(key.data, kind)) is not None:
+                        replies[key.data] = reply
+                        selector.unregister(key.fileobj)
+        return [replies[index] for index in range(len(self._channels))]
+
+    def close(self) -> None:
+        """Let the processes end by themselves, kill what does not, leave nothing behind."""
+        if not self._channels:
+            return
+        self.send([messages.Close()] * len(self._channels))
+        self._wait_exits(CLOSE_WAIT_S)
+        self._signal_and_wait(signal.SIGKILL, KILL_WAIT_S)
+        self._close_files()
+
+    def kill(self) -> None:
+        """End the processes now: a chance to tidy up, then the kill that cannot be refused."""
+        if not self._channels:
+            return
+        self._signal_and_wait(signal.SIGTERM, TERM_WAIT_S)
+        self._signal_and_wait(signal.SIGKILL, KILL_WAIT_S)
+        self._close_files()
+
+    def _read_reply(self, index: int, kind: type[_Reply]) -> _Reply | None:
+        message: Any
+        try:
+            arrived, message = self._channels[index].poll()
+        except Closed:
+            self._fail(self._explain_end(index))
+        if not arrived:
+            return None
+        if isinstance(message, messages.Failed):
+            self._fail(getattr(errors, message.error)(message.reason))
+        if isinstance(message, kind):
+            return message
+        self._fail(TrialCrashed(f"the trial answered with {type(message).__name__}"))
+
+    def _fail(self, error: AutotuneError) -> NoReturn:
+        self.kill()
+        if isinstance(error, TrialError):
+            error.log_tail = self.log_tail
+        raise error
+
+    def _explain_end(self, index: int) -> TrialError:
+        self._wait_exits(EXIT_WAIT_S, [self._pids[index]])
+        status = self._zygote.exit_status(self._pids[index])
+        if status is None:
+            return TrialCrashed("a process of the trial closed its channel")
+        if os.WIFSIGNALED(status):
+            name = signal.Signals(os.WTERMSIG(status)).name
+            if name == "SIGKILL" and _oom_kill_count() > self._oom_kills:
+                return OutOfMemory("killed by the kernel, which ran out of memory")
+            return TrialCrashed(f"killed by {name}", signal_name=name)
+        code = os.WEXITSTATUS(status)
+        return TrialCrashed(f"ended by itself with exit status {code}", exit_code=code)
+
+    def _signal_and_wait(self, signal_number: int, limit_s: float) -> None:
+        running = [pid for pid in self._pids if self._zygote.exit_status(pid) is None]
+        if running:
+            self._zygote.kill(running, signal_number)
+            self._wait_exits(limit_s, running)
+
+    def _wait_exits(self, limit_s: float, pids: Sequence[int] | None = None) -> None:
+        until_s = time.monotonic() + limit_s
+        waited_for = self._pids if pids is None else pids
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._zygote, selectors.EVENT_READ)
+            selector.register(self._log_read, selectors.EVENT_READ)
+            while any(self._zygote.exit_status(pid) is None for pid in waited_for):
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    return
+                for key, _ in selector.select(left_s):
+                    if key.fileobj == self._log_read and not self._read_log():
+                        selector.unregister(self._log_read)
+                    elif key.fileobj is self._zygote and not self._zygote.is_alive():
+                        return
+
+    def _read_log(self) -> bool:
+        """Take what the processes printed, keeping the end of it; False when all have closed it."""
+        if self._log_read < 0:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(64):  # a flood must not keep the loop here
+                data = os.read(self._log_read, MAX_LOG_BYTES)
+                if not data:
+                    return False
+                self._log += data
+                del self._log[:-MAX_LOG_BYTES]
+        return True
+
+    def _close_files(self) -> None:
+        self._read_log()
+        os.close(self._log_read)
+        self._log_read = -1
+        for channel in self._channels:
+            channel.close()
+        self._channels = []
+
+
+def _oom_kill_count() -> int:
+    """Processes that the kernel has killed for memory since it started, on the whole machine."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -1,0 +1,140 @@
+"""Sessions without processes: simulated models and recorded grids on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from autotune.core.clock import VirtualClock
+from autotune.core.errors import OutOfMemory, TrialError
+from autotune.core.records import GroupSpec, InstanceFacts, Plan, Reported, Result, Samples
+from autotune.measure.engine import WarmUp, merge, run_windows, to_samples, warm_up, warmup_cap_s
+from autotune.measure.load import Step
+from autotune.workloads import WORKLOADS, load_workload
+from autotune.workloads.base import Context, Program
+
+
+class VirtualGroup:
+    """A session on virtual time.
+
+    A simulated workload's instances run one after the other, each on a clock of its own that
+    starts at zero: their mutual interference is part of the cost model. A recorded workload
+    hands over finished figures.
+
+    Args:
+        charge: Told how many virtual seconds each step of the session cost.
+    """
+
+    is_virtual = True
+
+    def __init__(self, spec: GroupSpec, charge: Callable[[float], None]) -> None:
+        self._spec, self._charge = spec, charge
+        self._pending: Plan | None = None
+        self._instances: list[_VirtualInstance] = []
+        if WORKLOADS[spec.workload.kind].runs == "virtual":
+            count = spec.config.instance_count
+            self._instances = [_VirtualInstance(spec, index) for index in range(count)]
+            charge(max(instance.load_s for instance in self._instances))
+
+    def warm_up(self, plan: Plan) -> None:
+        """Warm every simulated instance."""
+        for instance in self._instances:
+            instance.warm_up(warmup_cap_s(plan))
+
+    def begin(self, plan: Plan) -> None:
+        self._pending = plan
+
+    def result(self) -> Result:
+        assert self._pending is not None, "nothing was begun"
+        plan, self._pending = self._pending, None
+        return self._simulate(plan) if self._instances else self._report(plan)
+
+    def measure(self, plan: Plan) -> Result:
+        if any(not instance.is_warm for instance in self._instances):
+            self.warm_up(plan)
+        self.begin(plan)
+        return self.result()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> VirtualGroup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _simulate(self, plan: Plan) -> Samples:
+        count = len(self._instances)
+        # Absolute starts are of the real clock; here windows follow each other.
+        plan = replace(plan, windows=tuple(replace(w, start_s=None) for w in plan.windows))
+        base_s = max(instance.clock.now_s() for instance in self._instances)
+        parts = [instance.measure(plan, base_s, count) for instance in self._instances]
+        self._charge(max(instance.clock.now_s() for instance in self._instances) - base_s)
+        return merge(parts)
+
+    def _report(self, plan: Plan) -> Reported:
+        try:
+            result = load_workload(self._spec.workload.kind)(self._spec, plan)
+        except TrialError as error:
+            self._charge(error.cost_s)
+            raise
+        assert isinstance(result, Reported)
+        self._charge(result.duration_s)
+        return result
+
+
+class _VirtualInstance:
+    def __init__(self, spec: GroupSpec, index: int) -> None:
+        self.clock = VirtualClock()
+        self.load_s = 0.0
+        self._spec, self._index = spec, index
+        self._warm: WarmUp | None = None
+        context = Context(
+            config=spec.config,
+            workload=spec.workload,
+            devices=spec.devices,
+            framework_device=spec.devices[0],
+            clock=self.clock,
+            instance=index,
+            seed=spec.seed,
+        )
+        try:
+            program = load_workload(spec.workload.kind)(context)
+        except MemoryError as error:
+            raise OutOfMemory(str(error)) from None
+        assert isinstance(program, Program) and program.step is not None
+        self.load_s = self.clock.now_s()
+        self._program = program
+        self._step: Step = program.step
+        self._calls_made = 0
+
+    @property
+    def is_warm(self) -> bool:
+        return self._warm is not None
+
+    def warm_up(self, max_s: float) -> None:
+        self._warm = warm_up(self._step, self.clock, max_s=max_s)
+        self._calls_made += self._warm.count
+
+    def measure(self, plan: Plan, base_s: float, instance_count: int) -> Samples:
+        config, warm = self._spec.config, self._warm
+        windows, waits_s = run_windows(
+            self._step,
+            self.clock,
+            plan,
+            base_s=base_s,
+            share=(self._index, instance_count),
+            first_call=self._calls_made,
+        )
+        self._calls_made += sum(map(len, windows))
+        facts = InstanceFacts(
+            instance=self._index,
+            load_s=self.load_s,
+            warmup_count=warm.count if warm else 0,
+            warmup_steady=warm.is_steady if warm else True,
+            precision=self._program.precision,
+            versions=self._program.versions,
+            notes=self._program.notes,
+        )
+        return to_samples(windows, waits_s, items_per_call=config.batch_size, facts=facts)
