@@ -1,0 +1,193 @@
+"""From a space file to a `SearchSpace`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path as FilePath
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from autotune.core.errors import UsageError
+from autotune.core.objective import METRICS, Limit, Objective
+from autotune.core.records import Config, Load, WorkloadSpec
+from autotune.space import command, sections, strict_yaml
+from autotune.space import overrides as overriding
+from autotune.space.parameters import Refused, read_parameters, with_defaults
+from autotune.space.rules import Rule
+from autotune.space.schema import SpaceFile, problems
+from autotune.space.search_space import (
+    Budget,
+    Parameter,
+    SearchSpace,
+    Source,
+    settled,
+)
+from autotune.space.shipped import find_shipped, load_objective
+from autotune.space.strict_yaml import Node, Path
+
+MAX_PROBLEMS = 5  # shown at once
+
+T = TypeVar("T")
+
+
+def load_space(path_or_name: str | FilePath, overrides: Sequence[str] = ()) -> SearchSpace:
+    """Read a space file, fill in its defaults and check all that needs no device.
+
+    Args:
+        path_or_name: A path, or the name of a file in ./search_spaces or shipped with the package.
+        overrides: "key.path=value", laid over the file; null takes a key out.
+    Raises:
+        UsageError: One line per fault: file, line, key path, value, what is allowed.
+    """
+    file = find_shipped("search_spaces", path_or_name)
+    try:
+        data = _read(file)
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read ({error.strerror})") from None
+    root = strict_yaml.parse(data, str(file))
+    if not isinstance(root.value, dict):
+        found = strict_yaml.kind_of(root)
+        raise UsageError(
+            f"{root.place}: expected a mapping of keys such as workload, found {found}"
+        )
+    root = overriding.apply(root, overrides)
+    text = strict_yaml.dump(root) + "\n" if overrides else data.decode("utf-8-sig")
+    return _Resolver(root, file.resolve()).space(Source(path=str(file.resolve()), text=text))
+
+
+def _read(file: FilePath) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(strict_yaml.MAX_BYTES + 1)
+
+
+class _Resolver:
+    """Turns the tree of one file into values; every refusal gets its place."""
+
+    def __init__(self, root: Node, file: FilePath) -> None:
+        self._root = root
+        self._path = file
+        self._base_dir = file.parent
+        self._file = self._checked()
+
+    def space(self, source: Source) -> SearchSpace:
+        spec = self._placed(("workload",), self._workload)
+        is_replay = spec.kind == "replay"
+        params = self._placed(("params",), lambda: self._params(spec))
+        objective = self._objective()
+        params, notes = _without_queue_delay(params, objective.load)
+        if spec.kind == "command":
+            self._placed(("workload",), lambda: sections.check_placeholders(spec, params))
+        every = params if is_replay else with_defaults(params)
+        file = self._file
+        space = SearchSpace(
+            study=self._placed(("study",), lambda: sections.study_name(file.study, self._path)),
+            workload=spec,
+            device=file.device,
+            objective=objective,
+            params=every,
+            rules=self._rules(every, is_replay=is_replay),
+            wanted_baseline=self._baseline(every, is_open=is_replay),
+            budget=Budget(trials=file.budget.trials, time_s=file.budget.time),
+            trial=self._placed(("trial",), lambda: sections.trial(file.trial)),
+            sampler=file.sampler,
+            confirm=self._placed(("confirm",), lambda: sections.confirm(file.confirm)),
+            storage=file.storage,
+            notes=notes,
+            source=source,
+        )
+        return space if is_replay else self._placed(("rules",), lambda: settled(space))
+
+    def _checked(self) -> SpaceFile:
+        try:
+            return SpaceFile.model_validate(self._root)
+        except ValidationError as error:
+            found = problems(error)
+        lines = [self._message(path, message) for path, message in found[:MAX_PROBLEMS]]
+        if len(found) > MAX_PROBLEMS:
+            lines.append(f"and {len(found) - MAX_PROBLEMS} more")
+        raise UsageError("\n".join(lines))
+
+    def _workload(self) -> WorkloadSpec:
+        section = self._file.workload
+        key = "replay" if section.replay is not None else "model"
+        return sections.workload(section, self._base_dir, self._dir_of(("workload", key)))
+
+    def _params(self, spec: WorkloadSpec) -> tuple[Parameter, ...]:
+        if self._file.params is None:
+            return ()
+        if spec.kind == "replay":
+            return read_parameters(self._file.params, None)
+        words = spec.options.get("command", [])
+        assert isinstance(words, list)
+        return read_parameters(self._file.params, command.placeholders(words))
+
+    def _objective(self) -> Objective:
+        file = self._file
+        own: tuple[Limit, ...] = ()
+        if file.limits is not None:
+            node = file.limits
+            own = self._placed(("limits",), lambda: sections.limits(node))
+        has_latency = any(METRICS[limit.metric].field.startswith("latency_") for limit in own)
+        default = "online_latency" if has_latency else "offline_throughput"
+        name, where = file.objective or default, self._dir_of(("objective",))
+        objective = self._placed(("objective",), lambda: load_objective(name, where))
+        if file.load is not None:
+            section, load_dir = file.load, self._dir_of(("load", "trace"))
+            arrivals = self._placed(("load",), lambda: sections.load(section, load_dir))
+            objective = replace(objective, load=arrivals)
+        key = "limits" if file.limits is not None else "objective"
+        bounds = self._placed((key,), lambda: sections.with_limits(objective, own))
+        return replace(objective, limits=bounds)
+
+    def _rules(self, params: tuple[Parameter, ...], *, is_replay: bool) -> tuple[Rule, ...]:
+        texts = self._file.rules
+        rules = self._placed(("rules",), lambda: sections.rules(texts, params, is_open=is_replay))
+        return rules if is_replay else _with_divisibility(rules, params)
+
+    def _baseline(self, params: tuple[Parameter, ...], *, is_open: bool) -> Config:
+        node = self._file.baseline
+        return self._placed(("baseline",), lambda: sections.baseline(node, params, is_open=is_open))
+
+    def _dir_of(self, path: Path) -> FilePath:
+        """What a relative path in the value at `path` is relative to."""
+        is_override = self._root.at(path).place.startswith(overriding.OVERRIDE)
+        return FilePath.cwd() if is_override else self._base_dir
+
+    def _placed(self, path: Path, make: Callable[[], T]) -> T:
+        try:
+            return make()
+        except Refused as error:
+            raise UsageError(self._message((*path, *error.path), str(error))) from None
+        except (ValueError, UsageError) as error:
+            raise UsageError(self._message(path, str(error))) from None
+
+    def _message(self, path: Path, message: str) -> str:
+        place, key = self._root.place_of(path), key_path(path)
+        if place == f"{overriding.OVERRIDE}{key}" or not key:
+            return f"{place}: {message}"
+        return f"{place}: {key}: {message}"
+
+
+def key_path(path: Path) -> str:
+    """As a user writes it: params.batch_size[2]."""
+    steps = (f"[{s}]" if isinstance(s, int) else f".{strict_yaml.shown(s)}" for s in path)
+    return "".join(steps).lstrip(".")
+
+
+def _with_divisibility(rules: tuple[Rule, ...], params: tuple[Parameter, ...]) -> tuple[Rule, ...]:
+    names = [p.name for p in params]
+    whole = "global_batch_size" if "global_batch_size" in names else "batch_size"
+    rule = Rule(text=f"{whole} % micro_batch_count == 0")
+    return rules if rule in rules else (*rules, rule)
+
+
+def _without_queue_delay(
+    params: tuple[Parameter, ...], load: Load
+) -> tuple[tuple[Parameter, ...], tuple[str, ...]]:
+    """A closed load has no queue, so that a delay would only multiply equal configurations."""
+    left = tuple(p for p in params if p.name != "max_queue_delay")
+    if load.kind != "closed" or len(left) == len(params):
+        return params, ()
+    return left, ("max_queue_delay left out: a closed load has no queue",)

@@ -1,0 +1,389 @@
+"""From the checked sections of a file to the project's values."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from autotune.core.objective import METRICS, Limit, Objective
+from autotune.core.records import Config, InputSpec, Load, Scalar, WorkloadSpec
+from autotune.space import command, scalars
+from autotune.space.parameters import Refused, mapping, read_value
+from autotune.space.rules import CORE_PARTS, DEFAULTS, DEVICE_FACTS, Rule
+from autotune.space.schema import (
+    ConfirmSection,
+    InputSection,
+    LoadSection,
+    MetricSection,
+    Section,
+    TrialSection,
+    WorkloadSection,
+    problems,
+)
+from autotune.space.search_space import Confirm, Parameter, TrialOptions
+from autotune.space.shipped import is_file
+from autotune.space.strict_yaml import Node, kind_of, shown, shown_long
+
+MAX_NAME_CHARS = 100
+MAX_NAME_BYTES = 200  # the name becomes a directory
+MAX_RULES = 100
+MAX_AXES = 8
+S = TypeVar("S", bound=Section)
+
+_KINDS = ("model", "command", "replay", "simulated")
+_BELONGS = {
+    "runtime": ("model",), "precision": ("model",), "inputs": ("model",), "options": ("model",),
+    "shell": ("command",), "metrics": ("command",),
+    "noise": ("replay", "simulated"), "seed": ("replay", "simulated"),
+}  # fmt: skip
+_MODEL_FILE = re.compile(r"\.(onnx|om|xml|pt|pth|mindir|npz)$")
+
+
+def study_name(written: str | None, file: Path) -> str:
+    """The study's name, which becomes a directory; by default the file's stem.
+
+    Raises:
+        ValueError: It could lead out of the studies directory or does not fit a file system.
+    """
+    if written is None:
+        stem = "".join(
+            c if _is_name_char(c) else "-" for c in unicodedata.normalize("NFC", file.stem)
+        )
+        return stem.lstrip(".-")[:MAX_NAME_CHARS] or "study"
+    name = unicodedata.normalize("NFC", written)
+    bad = next((c for c in name if not _is_name_char(c)), None)
+    if bad is not None:
+        raise ValueError(
+            f"'{shown(name)}' contains {bad!r}; a study's name has letters, digits, '.', '-', '_'"
+        )
+    if name[0] in ".-":
+        raise ValueError(f"'{shown(name)}' begins with '{name[0]}'; begin with a letter or digit")
+    if len(name) > MAX_NAME_CHARS or len(name.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"'{shown(name)}' is longer than {MAX_NAME_CHARS} characters")
+    return name
+
+
+def _is_name_char(char: str) -> bool:
+    return char in ".-_" or unicodedata.category(char)[0] in "LNM"
+
+
+def workload(section: WorkloadSection, base_dir: Path, path_dir: Path) -> WorkloadSpec:
+    """The workload.
+
+    Args:
+        base_dir: The space file's directory.
+        path_dir: What a relative path is relative to: `base_dir`, or the working directory if
+            the path was given on the command line.
+    """
+    given = [kind for kind in _KINDS if getattr(section, kind) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise Refused(f"exactly one of {', '.join(_KINDS)} says what is measured, found {found}")
+    kind = given[0]
+    for key, owners in _BELONGS.items():
+        if getattr(section, key) is not None and kind not in owners:
+            raise Refused(f"{key} belongs to {' or '.join(owners)}, not to {kind}", key)
+    if kind == "model":
+        return _model(section, base_dir, path_dir)
+    if kind == "command":
+        return _command(section, base_dir)
+    options = {key: getattr(section, key) for key in ("noise", "seed")}
+    options = {key: max(value, 0) for key, value in options.items() if value is not None}
+    name = str(section.replay or section.simulated)
+    model = _existing(name, path_dir, "replay") if kind == "replay" else name
+    return WorkloadSpec(kind=kind, model=model, options=options, base_dir=str(base_dir))
+
+
+def _model(section: WorkloadSection, base_dir: Path, path_dir: Path) -> WorkloadSpec:
+    model, inputs = str(section.model), tuple(_inputs(section.inputs or []))
+    file, colon, factory = model.rpartition(":")
+    if not colon:
+        file = model
+    is_python = file.endswith(".py")
+    if is_python and not factory.isidentifier():
+        raise Refused(f"'{shown(model)}' names no factory; write {file}:function", "model")
+    if is_python:
+        model = f"{_existing(file, path_dir, 'model')}:{factory}"
+    elif _MODEL_FILE.search(model):
+        model = _existing(model, path_dir, "model")
+    elif "/" in model:
+        raise Refused(f"'{shown(model)}' is not path.py:factory nor a model file", "model")
+    runtime = section.runtime or ("onnxruntime" if model.endswith(".onnx") else "torch")
+    return WorkloadSpec(
+        kind=runtime,
+        model=model,
+        precision=section.precision or "float32",
+        inputs=inputs,
+        options=_options(section.options) if section.options is not None else {},
+        base_dir=str(base_dir),
+    )
+
+
+def _existing(name: str, path_dir: Path, key: str) -> str:
+    path = path_dir / os.path.expanduser(name)  # noqa: PTH111 (Path's raises for unknown users)
+    if "{" not in name and not is_file(path):
+        raise Refused(f"no file {shown_long(str(path))}", key)
+    return os.path.normpath(path)
+
+
+def _options(node: Node) -> dict[str, object]:
+    """Sizes of a built-in model and the like: one level of names and values."""
+    values: dict[str, object] = {}
+    for name, item in _mapping_at(node, "options").items():
+        try:
+            values[name] = scalars.free_value(item)
+        except ValueError as error:
+            raise Refused(str(error), "options", name) from None
+    return values
+
+
+def _inputs(sections: list[InputSection]) -> list[InputSpec]:
+    inputs: list[InputSpec] = []
+    for index, section in enumerate(sections):
+        if section.name in [spec.name for spec in inputs]:
+            raise Refused(
+                f"the input '{shown(section.name)}' is given twice", "inputs", index, "name"
+            )
+        if len(section.shape) > MAX_AXES:
+            raise Refused(
+                f"{len(section.shape)} axes; at most {MAX_AXES}", "inputs", index, "shape"
+            )
+        shape = tuple(_axis(node, index, axis) for axis, node in enumerate(section.shape))
+        if shape.count("batch") > 1:
+            raise Refused("'batch' stands for one axis only", "inputs", index, "shape")
+        low, high = section.low, section.high
+        if low is not None and high is not None and low >= high:
+            raise Refused(f"low {low:g} is not below high {high:g}", "inputs", index, "low")
+        inputs.append(
+            InputSpec(name=section.name, shape=shape, dtype=section.dtype, low=low, high=high)
+        )
+    return inputs
+
+
+def _axis(node: Node, index: int, axis: int) -> int | str:
+    if node.value == "batch":
+        return "batch"
+    try:
+        return scalars.whole()(node)
+    except ValueError as error:
+        raise Refused(f"{error}, or 'batch'", "inputs", index, "shape", axis) from None
+
+
+def _command(section: WorkloadSection, base_dir: Path) -> WorkloadSpec:
+    node: Node = section.command or Node(None, "")
+    is_shell = bool(section.shell)
+    if isinstance(node.value, list):
+        if is_shell:
+            raise Refused("with shell: true the command is one text, found a list", "command")
+        words = [_read_at(item, "command", i) for i, item in enumerate(node.value)]
+        if not words:
+            raise Refused("an empty list; give the program and its arguments", "command")
+    elif isinstance(node.value, str):
+        written = _read_at(node, "command")
+        try:
+            words = [written] if is_shell else command.split(written)
+        except ValueError as error:
+            raise Refused(str(error), "command") from None
+    else:
+        raise Refused(f"expected a list of words or text, found {kind_of(node)}", "command")
+    options = {"command": words, "shell": is_shell, "metrics": _metrics(section.metrics)}
+    return WorkloadSpec(kind="command", options=options, base_dir=str(base_dir))
+
+
+def _read_at(node: Node, *path: str | int) -> str:
+    try:
+        return scalars.text(node)
+    except ValueError as error:
+        raise Refused(str(error), *path) from None
+
+
+def check_placeholders(spec: WorkloadSpec, params: tuple[Parameter, ...]) -> None:
+    """Every placeholder names a parameter."""
+    words = spec.options["command"]
+    assert isinstance(words, list)
+    known = list(dict.fromkeys([*(p.name for p in params), *DEFAULTS]))
+    for name in command.placeholders(words):
+        if name not in known:
+            hint = scalars.nearest(name, known)
+            raise Refused(
+                f"unknown placeholder {{{shown(name)}}}; {hint} ({{{{{name}}}}} is literal)",
+                "command",
+            )
+
+
+def _metrics(node: Node | None) -> dict[str, dict[str, str | None]]:
+    """Measurement field to the JSON key and unit under which a command prints it."""
+    if node is None:
+        return {}
+    fields = {metric.field: metric for metric in METRICS.values()}
+    result: dict[str, dict[str, str | None]] = {}
+    for name, item in _mapping_at(node, "metrics").items():
+        if name not in fields:
+            hint = scalars.nearest(name, fields)
+            raise Refused(f"unknown metric '{shown(name)}'; {hint}", "metrics", name)
+        if isinstance(item.value, dict):
+            section = _section(MetricSection, item, "metrics", name)
+        else:
+            section = MetricSection.model_construct(key=_read_at(item, "metrics", name), unit=None)
+        known = scalars.UNITS_OF[fields[name].unit]
+        if section.unit is not None and section.unit not in known:
+            hint = f"known: {', '.join(known)}"
+            raise Refused(f"'{section.unit}' is no unit of {name}; {hint}", "metrics", name, "unit")
+        result[name] = {"key": section.key, "unit": section.unit}
+    return result
+
+
+def _mapping_at(node: Node, *path: str | int) -> dict[str, Node]:
+    try:
+        return mapping(node)
+    except Refused as error:
+        raise Refused(str(error), *path) from None
+
+
+def _section(model: type[S], node: Node, *path: str | int) -> S:
+    try:
+        return model.model_validate(node)
+    except ValidationError as error:
+        below, message = problems(error)[0]
+        raise Refused(message, *path, *below) from None
+
+
+def load(section: LoadSection, path_dir: Path) -> Load:
+    """How requests arrive."""
+    given = [key for key in LoadSection.model_fields if getattr(section, key) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise Refused(f"exactly one of {', '.join(LoadSection.model_fields)}, found {found}")
+    kind = given[0]
+    if kind == "trace":
+        return Load(kind="trace", trace=_existing(str(section.trace), path_dir, "trace"))
+    entries = _mapping_at(getattr(section, kind), kind)
+    if kind == "closed":
+        if entries:
+            raise Refused(
+                "a closed load has no settings; write {closed: {}}", kind, next(iter(entries))
+            )
+        return Load()
+    for key in entries:
+        if key != "rate":
+            raise Refused(f"unknown key '{shown(key)}'; did you mean 'rate'?", kind, key)
+    if "rate" not in entries:
+        raise Refused("rate is missing; write {rate: max} or {rate: 500/s}", kind)
+    open_kind: object = kind
+    assert open_kind == "poisson" or open_kind == "constant"
+    if entries["rate"].value == "max":
+        return Load(kind=open_kind)
+    try:
+        return Load(kind=open_kind, rate_per_s=scalars.quantity("rate")(entries["rate"]))
+    except ValueError as error:
+        raise Refused(f"{error}, or max", kind, "rate") from None
+
+
+def limits(node: Node) -> tuple[Limit, ...]:
+    """Limits in SI, in the order of the file; ">= 500/s" and "<= 20ms" say which way they go."""
+    result: list[Limit] = []
+    for name, item in mapping(node).items():
+        if name not in METRICS:
+            raise Refused(f"unknown limit '{shown(name)}'; {scalars.nearest(name, METRICS)}", name)
+        try:
+            result.append(Limit(metric=name, bound=_bound(name, item)))
+        except ValueError as error:
+            raise Refused(str(error), name) from None
+    return tuple(result)
+
+
+def _bound(name: str, node: Node) -> float:
+    metric = METRICS[name]
+    if not isinstance(node.value, str):
+        raise ValueError(f"expected a {metric.unit} with its unit, found {kind_of(node)}")
+    match = re.fullmatch(r"\s*([<>]=?|=)?\s*(.*)", node.value, re.DOTALL)
+    assert match is not None
+    right = ("<", "<=") if metric.better == "lower" else (">", ">=")
+    if match.group(1) is not None and match.group(1) not in right:
+        side = "a maximum" if metric.better == "lower" else "a minimum"
+        raise ValueError(f"'{shown(node.value)}': {name} is {side}; write {right[1]}")
+    return scalars.quantity(metric.unit)(Node(match.group(2), node.place, node.is_plain))
+
+
+def with_limits(objective: Objective, own: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """The objective's limits, replaced and completed by the file's."""
+    by_metric = {limit.metric: limit for limit in (*objective.limits, *own)}
+    if objective.required_limits and not any(m in by_metric for m in objective.required_limits):
+        wanted = ", ".join(objective.required_limits)
+        raise ValueError(f"objective {objective.name} needs a limit on one of {wanted}")
+    return tuple(by_metric.values())
+
+
+def trial(section: TrialSection) -> TrialOptions:
+    """A trial's window and deadline."""
+    if section.duration is not None and section.iterations is not None:
+        raise Refused("duration and iterations exclude each other", "iterations")
+    duration_s = None if section.iterations else (section.duration or TrialOptions().duration_s)
+    if duration_s is not None and section.timeout <= duration_s:
+        raise Refused(
+            f"{section.timeout:g} s is not above the duration {duration_s:g} s", "timeout"
+        )
+    return TrialOptions(
+        duration_s=duration_s,
+        iterations=section.iterations,
+        timeout_s=section.timeout,
+        seed=section.seed,
+    )
+
+
+def confirm(node: Node | None) -> Confirm | None:
+    """How the best are proven; `false` skips it."""
+    if node is None:
+        return Confirm()
+    if scalars.is_boolean_word(node):
+        return Confirm() if scalars.boolean(node) else None
+    section = _section(ConfirmSection, node)
+    return Confirm(top=section.top, duration_s=section.duration, alpha=section.alpha)
+
+
+def baseline(node: Node | None, params: tuple[Parameter, ...], *, is_open: bool) -> Config:
+    """The wanted baseline: what the file names, and the defaults.
+
+    Args:
+        is_open: Further names are allowed, since a grid may have them.
+    """
+    values: dict[str, Scalar] = {}
+    known = {p.name for p in params} | set(DEFAULTS)
+    for name, item in mapping(node).items() if node is not None else ():
+        if name not in known and not is_open:
+            raise Refused(
+                f"unknown parameter '{shown(name)}'; {scalars.nearest(name, known)}", name
+            )
+        try:
+            values[name] = read_value(name, item)
+        except ValueError as error:
+            raise Refused(str(error), name) from None
+    return Config.from_dict(values)
+
+
+def rules(texts: list[str], params: tuple[Parameter, ...], *, is_open: bool) -> tuple[Rule, ...]:
+    """The rules; unknown names are refused unless a grid may still bring them."""
+    if len(texts) > MAX_RULES:
+        raise Refused(f"{len(texts)} rules; at most {MAX_RULES}")
+    names = [p.name for p in params]
+    known = list(dict.fromkeys([*names, *DEFAULTS, *DEVICE_FACTS, *CORE_PARTS]))
+    made: list[Rule] = []
+    for index, text in enumerate(texts):
+        try:
+            rule = Rule(text=text)
+        except Exception as error:
+            raise Refused(str(error), index) from None
+        unknown = next((name for name in sorted(rule.names) if name not in known), None)
+        if unknown is not None and not is_open:
+            hint = scalars.nearest(unknown, known)
+            raise Refused(
+                f"unknown name '{shown(unknown)}' in '{shown(text)}'; {hint} Text needs quotes.",
+                index,
+            )
+        made.append(rule)
+    return tuple(made)
