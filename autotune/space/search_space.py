@@ -184,13 +184,17 @@ class SearchSpace:
         return min(recorded, key=lambda pair: pair[0])[1]
 
     def on_device(
-        self, facts: Mapping[str, int], core_ladder: tuple[int | str, ...]
+        self,
+        facts: Mapping[str, int],
+        core_ladder: tuple[int | str, ...],
+        rules: tuple[str, ...] = (),
     ) -> SearchSpace:
         """The space with what only the device knows filled in; of a replay, the facts alone.
 
         Args:
             facts: core_count, cube_count, ... for the rules.
             core_ladder: The choices behind `cores_per_instance: auto`.
+            rules: What the device itself demands of a configuration.
         Raises:
             UsageError: A rule needs a fact that this device does not have, or no choice is left.
         """
@@ -208,7 +212,13 @@ class SearchSpace:
             replace(p, choices=tuple(core_ladder), auto=False) if p.auto else p for p in self.params
         )
         fitted, notes = _distinct_splits(params, known.get("core_count"))
-        space = replace(self, params=fitted, facts=known, notes=(*self.notes, *notes))
+        space = replace(
+            self,
+            params=fitted,
+            rules=(*self.rules, *(Rule(text=text) for text in rules)),
+            facts=known,
+            notes=(*self.notes, *notes),
+        )
         return settled(space)
 
     def on_grid(self, rows: Iterable[Config]) -> SearchSpace:

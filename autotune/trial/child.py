@@ -28,9 +28,8 @@ from autotune.trial.channel import Channel, Closed
 from autotune.trial.step import Stepper, compose
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
-from autotune.workloads.data import make_requests
+from autotune.workloads.data import make_requests, ring_size
 
-RING = 8  # requests an instance rotates over, fewer where they are large
 OOM_SCORE = "1000"  # the kernel takes a trial before it takes the tool
 
 _T = TypeVar("_T")
@@ -83,8 +82,9 @@ class Instance:
         config = self._spec.config
         if self._program.step is not None:
             return compose(self._program, None, self._device, config, self._clock)
-        requests = make_requests(self._program.inputs, config.batch_size, RING, self._spec.seed)
-        staging = self._device.stage(self._program.inputs, requests, config)
+        inputs, size = self._program.inputs, config.batch_size
+        requests = make_requests(inputs, size, ring_size(inputs, size), self._spec.seed)
+        staging = self._device.stage(inputs, requests, config)
         return compose(self._program, staging, self._device, config, self._clock)
 
     def warm_up(self, max_s: float) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotune.core.records import Config, GroupSpec, Plan, Window
 from autotune.devices import device_kind
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
+from autotune.workloads import WORKLOADS
 
 
 def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpec:
@@ -14,14 +17,20 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
     Raises:
         UsageError: The configuration needs more cores than the device has.
     """
-    kind = device_kind(info.kind)
-    return GroupSpec(
+    spec = GroupSpec(
         config=config,
         workload=space.workload,
         devices=(info.name,),
+        cores=((),) * config.instance_count,
+        seed=space.trial.seed,
+    )
+    if WORKLOADS[space.workload.kind].runs != "child":
+        return spec  # simulated and recorded instances need no cores of this machine
+    kind = device_kind(info.kind)
+    return replace(
+        spec,
         cores=kind.assign_cores(config, info),
         environment={**kind.environment(config, info), **config.environment()},
-        seed=space.trial.seed,
     )
 
 

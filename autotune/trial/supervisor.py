@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from autotune.core import errors
 from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed, TrialError, TrialTimeout
@@ -90,7 +90,9 @@ class Group:
             while len(replies) < len(self._channels):
                 ready = selector.select(until_s - time.monotonic())
                 if time.monotonic() >= until_s:
-                    self._fail(TrialTimeout("the trial did not answer within its time limit"))
+                    raise self._failed(
+                        TrialTimeout("the trial did not answer within its time limit")
+                    )
                 for key, _ in ready:
                     if key.data is None:
                         if not self._read_log():
@@ -122,20 +124,21 @@ class Group:
         try:
             arrived, message = self._channels[index].poll()
         except Closed:
-            self._fail(self._explain_end(index))
+            raise self._failed(self._explain_end(index)) from None
         if not arrived:
             return None
         if isinstance(message, messages.Failed):
-            self._fail(getattr(errors, message.error)(message.reason))
+            raise self._failed(getattr(errors, message.error)(message.reason))
         if isinstance(message, kind):
             return message
-        self._fail(TrialCrashed(f"the trial answered with {type(message).__name__}"))
+        raise self._failed(TrialCrashed(f"the trial answered with {type(message).__name__}"))
 
-    def _fail(self, error: AutotuneError) -> NoReturn:
+    def _failed(self, error: AutotuneError) -> AutotuneError:
+        """End the group; returns the error to raise, with the processes' last words."""
         self.kill()
         if isinstance(error, TrialError):
             error.log_tail = self.log_tail
-        raise error
+        return error
 
     def _explain_end(self, index: int) -> TrialError:
         self._wait_exits(EXIT_WAIT_S, [self._pids[index]])

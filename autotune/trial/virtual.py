@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autotune.core.clock import VirtualClock
-from autotune.core.errors import OutOfMemory, TrialError
+from autotune.core.errors import TrialError
 from autotune.core.records import GroupSpec, InstanceFacts, Plan, Reported, Result, Samples
 from autotune.measure.engine import WarmUp, merge, run_windows, to_samples, warm_up, warmup_cap_s
 from autotune.measure.load import Step
@@ -32,8 +32,7 @@ class VirtualGroup:
         self._pending: Plan | None = None
         self._instances: list[_VirtualInstance] = []
         if WORKLOADS[spec.workload.kind].runs == "virtual":
-            count = spec.config.instance_count
-            self._instances = [_VirtualInstance(spec, index) for index in range(count)]
+            self._instances = self._open_all()
             charge(max(instance.load_s for instance in self._instances))
 
     def warm_up(self, plan: Plan) -> None:
@@ -63,6 +62,15 @@ class VirtualGroup:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _open_all(self) -> list[_VirtualInstance]:
+        try:
+            return [
+                _VirtualInstance(self._spec, i) for i in range(self._spec.config.instance_count)
+            ]
+        except TrialError as error:
+            self._charge(error.cost_s)
+            raise
 
     def _simulate(self, plan: Plan) -> Samples:
         count = len(self._instances)
@@ -99,10 +107,7 @@ class _VirtualInstance:
             instance=index,
             seed=spec.seed,
         )
-        try:
-            program = load_workload(spec.workload.kind)(context)
-        except MemoryError as error:
-            raise OutOfMemory(str(error)) from None
+        program = load_workload(spec.workload.kind)(context)
         assert isinstance(program, Program) and program.step is not None
         self.load_s = self.clock.now_s()
         self._program = program
@@ -131,6 +136,7 @@ class _VirtualInstance:
         facts = InstanceFacts(
             instance=self._index,
             load_s=self.load_s,
+            memory_peak_bytes=self._program.memory_bytes,
             warmup_count=warm.count if warm else 0,
             warmup_steady=warm.is_steady if warm else True,
             precision=self._program.precision,

@@ -1,0 +1,92 @@
+"""The devices a trial can run on, by kind; each kind is one file, imported on use."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from autotune.core.errors import UnavailableError, UsageError
+from autotune.devices.base import Device, DeviceInfo, DeviceKind, Discovery
+
+DEVICES: dict[str, str] = {
+    "cpu": "autotune.devices.cpu:CpuKind",
+    "simulated": "autotune.devices.simulated:SimulatedKind",
+    "cuda": "autotune.devices.accelerators:CudaKind",
+    "npu": "autotune.devices.accelerators:NpuKind",
+    "mlu": "autotune.devices.accelerators:MluKind",
+}
+
+AUTO_ORDER = ("npu", "cuda", "mlu", "cpu")
+"""What `auto` tries, the first that is usable wins. A simulated device is never among them."""
+
+_NAME = re.compile(r"([a-z]+)(?::(\d+))?")
+
+
+def device_kind(kind: str) -> DeviceKind:
+    """The parent's side of a kind of device.
+
+    Raises:
+        UsageError: There is no such kind.
+    """
+    if kind not in DEVICES:
+        raise UsageError(f"unknown device {kind!r}; known: auto, {', '.join(DEVICES)}")
+    module, _, name = DEVICES[kind].partition(":")
+    instance: DeviceKind = getattr(importlib.import_module(module), name)()
+    return instance
+
+
+def find_device(name: str) -> DeviceInfo:
+    """The device that a space file names.
+
+    Args:
+        name: "auto", a kind, or a kind with an index such as "npu:0"; capitals are accepted.
+    Raises:
+        UsageError: No device can have this name.
+        UnavailableError: The kind is known, but this machine has no such usable device.
+    """
+    if name == "auto":
+        return _first_usable()
+    match = _NAME.fullmatch(name.strip().lower()) if isinstance(name, str) else None
+    if match is None or match[1] not in DEVICES:
+        raise UsageError(f"unknown device {name!r}; {_seen_here()}")
+    kind, index = match[1], match[2]
+    found = device_kind(kind).discover()
+    if not found.devices:
+        raise UnavailableError(f"device {name} is not available: {found.why_not}; {_seen_here()}")
+    by_name = {info.name: info for info in found.devices}
+    wanted = kind if index is None else f"{kind}:{index}"
+    info = by_name.get(wanted) or (by_name.get(f"{kind}:0") if index is None else None)
+    if info is None:
+        raise UsageError(f"there is no device {name!r}; {_seen_here()}")
+    return info
+
+
+def discover_all() -> tuple[Discovery, ...]:
+    """Every kind with its devices, or the reason why there is none."""
+    return tuple(device_kind(kind).discover() for kind in DEVICES)
+
+
+def open_device(kind: str, name: str) -> Device:
+    """The child's side of a device; call it after the fork, once per instance."""
+    return device_kind(kind).open(name)
+
+
+def framework_device(name: str) -> str:
+    """What the framework calls the device `name`, such as "cpu" or "npu:0"."""
+    return device_kind(name.partition(":")[0]).framework_device(name)
+
+
+def _first_usable() -> DeviceInfo:
+    reasons = []
+    for kind in AUTO_ORDER:
+        found = device_kind(kind).discover()
+        if found.devices:
+            return found.devices[0]
+        reasons.append(f"{kind}: {found.why_not}")
+    raise UnavailableError(f"no device is usable: {'; '.join(reasons)}")
+
+
+def _seen_here() -> str:
+    """The devices of this machine, for a message."""
+    names = [info.name for found in discover_all() for info in found.devices]
+    return f"devices seen here: {', '.join(names)}"

@@ -1,0 +1,126 @@
+"""What a device is to the rest of the tool. One file per kind; its quirks stay in that file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from autotune.core.records import Config, InputSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """A device as seen from outside, without touching it.
+
+    Attributes:
+        name: As a space file names it: "cpu", "npu:0".
+        cores: Host cores an instance may be bound to, grouped by NUMA node.
+        core_count: Units that `cores_per_instance` splits: CPU cores, SMs, AI Cores.
+        facts: Names that rules may use, such as cube_count and vector_count.
+        core_ladder: Values that `cores_per_instance: auto` stands for.
+        rules: Rules that every configuration on this device must meet.
+    """
+
+    name: str
+    kind: str
+    description: str
+    core_count: int
+    cores: tuple[tuple[int, ...], ...] = ()
+    memory_total_bytes: int | None = None
+    facts: Mapping[str, int] = field(default_factory=dict)
+    core_ladder: tuple[int | str, ...] = ("all",)
+    rules: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """The devices of one kind on this machine, or why there is none."""
+
+    kind: str
+    devices: tuple[DeviceInfo, ...] = ()
+    why_not: str = ""
+
+
+class Staging(Protocol):
+    """Host-to-device copies of one instance: a ring of host requests, persistent device tensors.
+
+    Attributes:
+        copies_per_call: Copy operations for all micro-batches of one call.
+        method: What is really done, for the record: "separate", "packed", ...
+    """
+
+    copies_per_call: int
+    method: str
+
+    def load(self, call: int, micro_batch: int) -> Sequence[Any]:
+        """Copy one micro-batch of request `call` (modulo the ring) to the device.
+
+        Returns:
+            The model's input tensors in the order of the input specs. They are overwritten
+            two loads later.
+        """
+        ...
+
+
+class DeviceKind(Protocol):
+    """The parent's side of a device: nothing here imports a framework or touches the device."""
+
+    def discover(self) -> Discovery: ...
+
+    def assign_cores(self, config: Config, info: DeviceInfo) -> tuple[tuple[int, ...], ...]:
+        """Host cores of each instance.
+
+        Raises:
+            UsageError: The instances need more cores than there are.
+        """
+        ...
+
+    def environment(self, config: Config, info: DeviceInfo) -> dict[str, str]:
+        """Variables that a child needs before it imports a framework."""
+        ...
+
+    def framework_device(self, name: str) -> str:
+        """What the framework calls the device `name`."""
+        ...
+
+    def open(self, name: str) -> Device:
+        """The child's side of the device `name`."""
+        ...
+
+
+class Device(Protocol):
+    """The child's side of a device: one object per instance, made after the fork."""
+
+    def bind(self, cores: tuple[int, ...]) -> None:
+        """Limit this instance to its cores and read back that it is; may be called again."""
+        ...
+
+    def thread_count(self) -> int | None:
+        """Threads the framework really uses now."""
+        ...
+
+    def stage(
+        self, inputs: Sequence[InputSpec], requests: Sequence[Sequence[Any]], config: Config
+    ) -> Staging:
+        """Set up the copies for `config`.
+
+        Args:
+            requests: The ring: per request one numpy array per input, of whole batches.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until all launched work is done."""
+        ...
+
+    def reset_memory_peak(self) -> None: ...
+
+    def memory_peak_bytes(self) -> int | None:
+        """Peak of this instance's own memory since the last reset, None if unknown."""
+        ...
+
+    def is_out_of_memory(self, error: BaseException) -> bool: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,153 @@
+"""Host-to-device copies of one instance, separate or packed, with nothing allocated per call.
+
+The producer of requests is taken to write straight into the host ring: per request and
+micro-batch one flat buffer that holds every input tensor, each starting on a 64-byte boundary.
+The device side has the same layout twice, in slots used in turn, so that the next copy need
+not wait for the present compute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autotune.core.errors import UsageError
+from autotune.core.records import Config, InputSpec
+
+if TYPE_CHECKING:
+    import torch
+
+ALIGN_BYTES = 64  # a cache line, and the widest vector load
+SLOT_COUNT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where one input tensor lies in a flat buffer."""
+
+    start: int
+    end: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def view(self, flat: torch.Tensor) -> torch.Tensor:
+        """The tensor inside `flat`, a buffer of bytes."""
+        return flat[self.start : self.end].view(self.dtype).view(self.shape)
+
+
+def layout(inputs: Sequence[InputSpec], item_count: int) -> tuple[tuple[Placement, ...], int]:
+    """Place all inputs of a micro-batch of `item_count` items in one flat buffer.
+
+    Returns:
+        A placement per input, and the size of the buffer in bytes.
+    """
+    import torch
+
+    placements, end = [], 0
+    for spec in inputs:
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        shape = spec.sizes(item_count)
+        start = -(-end // ALIGN_BYTES) * ALIGN_BYTES
+        end = start + math.prod(shape) * dtype.itemsize
+        placements.append(Placement(start=start, end=end, shape=shape, dtype=dtype))
+    return tuple(placements), end
+
+
+class TorchStaging:
+    """A ring of host requests and the device tensors they are copied into.
+
+    Attributes:
+        copies_per_call: Copy operations for all micro-batches of one call.
+        method: "separate" (one copy per tensor) or "packed" (one flat copy).
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[InputSpec],
+        requests: Sequence[Sequence[Any]],
+        config: Config,
+        *,
+        device: str,
+        non_blocking: bool = False,
+    ) -> None:
+        """Fill the host ring and set up the device tensors.
+
+        Args:
+            requests: Per request one numpy array per input, of whole batches.
+            device: What torch calls the device.
+            non_blocking: Let a copy return before it is done, where the device can.
+        Raises:
+            UsageError: The batch does not divide into the micro-batches.
+        """
+        if config.batch_size % config.micro_batch_count:
+            raise UsageError(
+                f"batch_size={config.batch_size} does not divide into "
+                f"micro_batch_count={config.micro_batch_count} equal parts"
+            )
+        self._micro_batch_count = config.micro_batch_count
+        self._non_blocking = non_blocking
+        item_count = config.batch_size // config.micro_batch_count
+        placements, size_bytes = layout(inputs, item_count)
+        chunks = [
+            _packed(_slices(inputs, request, part, item_count), placements, size_bytes)
+            for request in requests
+            for part in range(config.micro_batch_count)
+        ]
+        slots = [_buffer(size_bytes, device) for _ in range(SLOT_COUNT)]
+        self._tensors = [tuple(p.view(slot) for p in placements) for slot in slots]
+        if config.batched_h2d:
+            self.method = "packed"
+            self._sources = [(chunk,) for chunk in chunks]
+            self._targets = [(slot,) for slot in slots]
+        else:
+            self.method = "separate"
+            self._sources = [tuple(p.view(chunk) for p in placements) for chunk in chunks]
+            self._targets = self._tensors
+        self.copies_per_call = config.micro_batch_count * len(self._targets[0])
+
+    def load(self, call: int, micro_batch: int) -> Sequence[torch.Tensor]:
+        """Copy one micro-batch of request `call` (modulo the ring) into the next slot.
+
+        Returns:
+            The input tensors in the order of the specs, overwritten two loads later.
+        """
+        number = call * self._micro_batch_count + micro_batch
+        slot = number % SLOT_COUNT
+        sources = self._sources[number % len(self._sources)]
+        non_blocking = self._non_blocking
+        for target, source in zip(self._targets[slot], sources, strict=True):
+            target.copy_(source, non_blocking=non_blocking)
+        return self._tensors[slot]
+
+
+def _slices(
+    inputs: Sequence[InputSpec], request: Sequence[Any], part: int, item_count: int
+) -> list[Any]:
+    """One micro-batch of a request; an input without a batch axis goes whole into each."""
+    parts = []
+    for spec, array in zip(inputs, request, strict=True):
+        items: list[Any] = [slice(None)] * array.ndim
+        if spec.batch_axis is not None:
+            items[spec.batch_axis] = slice(part * item_count, (part + 1) * item_count)
+        parts.append(array[tuple(items)])
+    return parts
+
+
+def _packed(
+    arrays: Sequence[Any], placements: Sequence[Placement], size_bytes: int
+) -> torch.Tensor:
+    """A host buffer with the arrays in their places, converted to the inputs' types."""
+    import torch
+
+    flat = _buffer(size_bytes, "cpu")
+    for array, placement in zip(arrays, placements, strict=True):
+        placement.view(flat).copy_(torch.as_tensor(array))
+    return flat
+
+
+def _buffer(size_bytes: int, device: str) -> torch.Tensor:
+    import torch
+
+    return torch.zeros(size_bytes, dtype=torch.uint8, device=device)

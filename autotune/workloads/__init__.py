@@ -1,0 +1,66 @@
+"""What can be measured, by kind; each kind is one function, imported on use."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from autotune.core.errors import UsageError
+from autotune.core.records import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadKind:
+    """Where a kind of workload lives and how it is run.
+
+    Attributes:
+        target: "module:function". The module also has `check(spec)` and `preload(spec)`, and
+            importing it loads no framework.
+        runs: "child": a `(Context) -> Program` in child processes; "virtual": the same in this
+            process on a virtual clock; "report": a `(GroupSpec, Plan) -> Reported` in this
+            process, its duration on a virtual clock.
+    """
+
+    target: str
+    runs: Literal["child", "virtual", "report"]
+
+
+WORKLOADS: dict[str, WorkloadKind] = {
+    "torch": WorkloadKind(target="autotune.workloads.torch_module:program", runs="child"),
+    "replay": WorkloadKind(target="autotune.workloads.replay:report", runs="report"),
+    "simulated": WorkloadKind(target="autotune.workloads.simulated:program", runs="virtual"),
+}
+
+
+def load_workload(kind: str) -> Callable[..., Any]:
+    """The function of a kind of workload.
+
+    Raises:
+        UsageError: There is no such kind.
+    """
+    function: Callable[..., Any] = getattr(_module(kind), WORKLOADS[kind].target.partition(":")[2])
+    return function
+
+
+def check_workload(spec: WorkloadSpec) -> None:
+    """Find mistakes in a workload before any trial, without importing a framework.
+
+    Raises:
+        UsageError: A file, factory, built-in, grid or option is wrong.
+    """
+    _module(spec.kind).check(spec)
+
+
+def preload_modules(spec: WorkloadSpec) -> tuple[str, ...]:
+    """Modules to import in the zygote before it forks; importing them computes nothing."""
+    modules: tuple[str, ...] = _module(spec.kind).preload(spec)
+    return modules
+
+
+def _module(kind: str) -> ModuleType:
+    if kind not in WORKLOADS:
+        raise UsageError(f"unknown kind of workload {kind!r}; known: {', '.join(WORKLOADS)}")
+    return importlib.import_module(WORKLOADS[kind].target.partition(":")[0])

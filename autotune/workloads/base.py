@@ -1,0 +1,62 @@
+"""What a workload is: a function from a `Context` to a `Program`, or a finished measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.core.clock import Clock
+from autotune.core.records import Config, InputSpec, StageTimes, WorkloadSpec
+
+__all__ = ["Context", "Program", "StageTimes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a workload gets to build its program from.
+
+    Attributes:
+        devices: Names of this instance's devices; a pipeline has one per rank.
+        framework_device: What the framework calls the first of them: "cpu", "cuda:0".
+        clock: The instance's clock; a simulated workload moves it.
+        instance: Index of this instance in its group.
+    """
+
+    config: Config
+    workload: WorkloadSpec
+    devices: tuple[str, ...]
+    framework_device: str
+    clock: Clock
+    instance: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A model ready to run. The harness stages inputs, loops over micro-batches and times.
+
+    Attributes:
+        inputs: The model's inputs in the order in which `run` takes them.
+        run: Takes one micro-batch's tensors; returns the outputs in any nesting.
+        step: Instead of `run`, for programs that do a whole call themselves (a simulated
+            model, a pipeline): takes the call's number.
+        array: Kind of tensor `run` takes.
+        precision: The precision that really runs.
+        compile_s: Seconds of the building that were compilation.
+        summarise: Floats that stand for an output, for the equal-work check.
+        memory_bytes: Memory that a simulated program declares; None: ask the device.
+        notes: What the user should know of how the model is run.
+    """
+
+    inputs: tuple[InputSpec, ...] = ()
+    run: Callable[..., Any] | None = None
+    step: Callable[[int], StageTimes] | None = None
+    array: str = "torch"
+    precision: str = "float32"
+    compile_s: float = 0.0
+    summarise: Callable[[Any], Sequence[float]] | None = None
+    memory_bytes: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    close: Callable[[], None] = lambda: None

@@ -1,0 +1,1 @@
+"""Built-in models with random weights; each file's `build` returns a module and its inputs."""

@@ -1,0 +1,279 @@
+"""PyTorch modules: built-in models by name, and a user's `path.py:factory`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from autotune.core.errors import UnavailableError, UsageError
+from autotune.core.records import InputSpec, WorkloadSpec
+from autotune.workloads import user_code
+from autotune.workloads.base import Context, Program
+from autotune.workloads.data import DTYPES
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+MODELS: dict[str, str] = {
+    "mlp": "autotune.workloads.models.mlp",
+    "dlrm": "autotune.workloads.models.dlrm",
+    "resnet50": "autotune.workloads.models.resnet50",
+}
+"""Built-in models; a module's `build(size)` returns the network and its inputs."""
+
+PACKAGES: dict[str, tuple[str, ...]] = {"resnet50": ("transformers",)}
+"""What a built-in needs beside torch."""
+
+PRELOADS: dict[str, tuple[str, ...]] = {
+    # transformers loads its parts on use: the part itself must be named.
+    "resnet50": ("transformers.models.resnet.modeling_resnet",),
+}
+
+SIZES = ("full", "small")
+PRECISIONS = ("float32", "bfloat16", "float16")
+
+PRELOADED_ROOTS = ("torch", "transformers", "numpy")
+"""Packages of a user's file that are known to be safe to import before a fork."""
+
+SUMMARY_ELEMENTS = 6
+IMAGE_SIZE = 224  # assumed for a model that begins with a convolution
+
+
+# --- in the parent, without a framework --------------------------------------------------------
+
+
+def check(spec: WorkloadSpec) -> None:
+    """Find mistakes early; imports neither torch nor the user's file.
+
+    Raises:
+        UsageError: Unknown model, precision, size, dtype; a missing file or factory.
+        UnavailableError: A package is missing.
+    """
+    if spec.precision not in PRECISIONS:
+        raise UsageError(
+            f"workload.precision: unknown precision {spec.precision!r}; "
+            f"known: {', '.join(PRECISIONS)}"
+        )
+    for item in spec.inputs:
+        if item.dtype not in DTYPES:
+            raise UsageError(
+                f"workload.inputs: {item.name}: unknown dtype {item.dtype!r}; "
+                f"known: {', '.join(DTYPES)}"
+            )
+    factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
+    if factory is not None:
+        user_code.check(factory)
+    else:
+        _check_built_in(spec)
+    for package in ("torch", *PACKAGES.get(spec.model, ())):
+        if importlib.util.find_spec(package) is None:
+            raise UnavailableError(
+                f"workload.model: {spec.model} needs the package {package}; "
+                "install it with: pip install 'autotune-npu[cpu]'"
+            )
+
+
+def _check_built_in(spec: WorkloadSpec) -> None:
+    if spec.model not in MODELS:
+        raise UsageError(
+            f"workload.model: no built-in model {spec.model!r} (there are {', '.join(MODELS)}), "
+            "and it is not of the form path.py:factory"
+        )
+    unknown = sorted(set(spec.options) - {"size"})
+    if unknown:
+        raise UsageError(
+            f"workload.options.{unknown[0]}: unknown option of {spec.model}; known: size"
+        )
+    size = spec.options.get("size", SIZES[0])
+    if size not in SIZES:
+        raise UsageError(f"workload.options.size: unknown size {size!r}; known: {', '.join(SIZES)}")
+
+
+def preload(spec: WorkloadSpec) -> tuple[str, ...]:
+    """Modules that a zygote imports: torch, a built-in's own file, a user's main imports."""
+    factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
+    if factory is None:
+        return ("torch", MODELS[spec.model], *PRELOADS.get(spec.model, ()))
+    imported = user_code.imported_modules(factory.path)
+    known = [name for name in imported if name.partition(".")[0] in PRELOADED_ROOTS]
+    return tuple(dict.fromkeys(["torch", *known]))
+
+
+# --- in the child ------------------------------------------------------------------------------
+
+
+def program(context: Context) -> Program:
+    """Build the model on the instance's device, ready for inference.
+
+    Modules are put into evaluation mode and need no gradients; outputs are left as they are.
+
+    Raises:
+        UsageError: The factory, its result or its inputs are wrong.
+        UnavailableError: A package is missing.
+    """
+    check(context.workload)
+    import torch
+
+    torch.manual_seed(context.seed)
+    model, declared = _split(_build(context), context.workload.model)
+    notes: tuple[str, ...] = ()
+    inputs = context.workload.inputs or declared
+    if not inputs:
+        inputs, notes = _inferred(model)
+    precision = context.workload.precision
+    if isinstance(model, torch.nn.Module):
+        model.eval().requires_grad_(False)
+        model.to(device=context.framework_device)
+        if precision != "float32":
+            model.to(dtype=getattr(torch, precision))
+    elif precision != "float32":
+        raise UsageError(f"workload.precision: {precision} needs an nn.Module, not a function")
+    return Program(
+        inputs=tuple(_in_precision(item, precision) for item in inputs),
+        run=_inference(model),
+        precision=precision,
+        summarise=lambda output: summarise(output, inputs[0].batch_axis),
+        versions={"torch": str(torch.__version__)},
+        notes=notes,
+    )
+
+
+def _build(context: Context) -> Any:
+    spec = context.workload
+    factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
+    if factory is None:
+        return importlib.import_module(MODELS[spec.model]).build(**spec.options)
+    return user_code.call(user_code.load(factory), str(factory), spec.options, context.config)
+
+
+def _split(built: Any, name: str) -> tuple[Callable[..., Any], tuple[InputSpec, ...]]:
+    """Part a factory's result into the model and the inputs it declares, if any."""
+    model, declared = built, getattr(built, "inputs", None)
+    if isinstance(built, tuple) and len(built) == 2:
+        model, declared = built
+    if not callable(model):
+        raise UsageError(
+            f"workload.model: {name} returned {type(model).__name__}; "
+            "expected a module, a function, or a pair (module, inputs)"
+        )
+    if not isinstance(declared, (list, tuple)):
+        return model, ()
+    return model, tuple(_input_spec(item, name) for item in declared)
+
+
+def _input_spec(item: Any, name: str) -> InputSpec:
+    if isinstance(item, InputSpec):
+        return item
+    if isinstance(item, Mapping):
+        try:
+            return InputSpec(**{**item, "shape": tuple(item["shape"])})
+        except (KeyError, TypeError) as error:
+            raise UsageError(
+                f"workload.model: {name} declares the input {dict(item)}; expected "
+                "name, shape and perhaps dtype, low, high"
+            ) from error
+    raise UsageError(
+        f"workload.model: {name} declares an input as {type(item).__name__}; expected a mapping "
+        "such as {name: x, shape: [batch, 16]}"
+    )
+
+
+def _in_precision(item: InputSpec, precision: str) -> InputSpec:
+    return replace(item, dtype=precision) if item.dtype == "float32" else item
+
+
+def _inference(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The model under inference mode, which costs less than recording for gradients."""
+    import torch
+
+    inference_mode = torch.inference_mode
+
+    def run(*tensors: torch.Tensor) -> Any:
+        with inference_mode():
+            return model(*tensors)
+
+    return run
+
+
+# --- inputs nobody declared --------------------------------------------------------------------
+
+
+def _inferred(model: Callable[..., Any]) -> tuple[tuple[InputSpec, ...], tuple[str, ...]]:
+    """Guess the one input of a module from its first layer, and say so.
+
+    Raises:
+        UsageError: It has several inputs, or no layer that tells.
+    """
+    import torch
+
+    problem = "it has no layer that tells their shape"
+    if isinstance(model, torch.nn.Module):
+        if len(_required_parameters(model.forward)) > 1:
+            problem = "it takes several"
+        else:
+            found = next(filter(None, map(_first_input, model.modules())), None)
+            if found is not None:
+                return (found,), (f"input inferred from the first layer: {list(found.shape)}",)
+    raise UsageError(
+        f"workload.inputs: the inputs of the model cannot be inferred, since {problem}; "
+        "give them, such as inputs: [{name: x, shape: [batch, 16]}]"
+    )
+
+
+def _first_input(layer: nn.Module) -> InputSpec | None:
+    from torch import nn
+
+    if isinstance(layer, nn.Linear):
+        return InputSpec(name="x", shape=("batch", layer.in_features))
+    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+        shape = ("batch",) if isinstance(layer, nn.Embedding) else ("batch", 1)
+        return InputSpec(name="ids", shape=shape, dtype="int64", low=0, high=layer.num_embeddings)
+    if isinstance(layer, nn.Conv2d):
+        return InputSpec(name="x", shape=("batch", layer.in_channels, IMAGE_SIZE, IMAGE_SIZE))
+    return None
+
+
+def _required_parameters(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
+
+
+# --- what an output is compared by -------------------------------------------------------------
+
+
+def summarise(output: Any, batch_axis: int | None = 0) -> Sequence[float]:
+    """Floats that stand for the first item of an output, whatever the batch size was.
+
+    Per tensor: mean, mean of absolutes, and a few elements spread over it.
+    """
+    figures: list[float] = []
+    for tensor in _tensors(output):
+        if batch_axis is not None and tensor.dim() > batch_axis:
+            tensor = tensor.select(batch_axis, 0) if tensor.shape[batch_axis] else tensor
+        flat = tensor.detach().flatten().float().cpu()
+        if flat.numel() == 0:
+            continue
+        step = max(1, flat.numel() // SUMMARY_ELEMENTS)
+        elements = flat[::step][:SUMMARY_ELEMENTS].tolist()
+        figures += [flat.mean().item(), flat.abs().mean().item(), *elements]
+    return figures
+
+
+def _tensors(output: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an output in any nesting, in order."""
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from _tensors(value)

@@ -1,0 +1,100 @@
+"""What every workload must do; a new one adds a line to `EXAMPLES`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from autotune.core.clock import VirtualClock
+from autotune.core.errors import AutotuneError, UsageError
+from autotune.core.records import Config, GroupSpec, Plan, Reported, Window, WorkloadSpec
+from autotune.workloads import WORKLOADS, check_workload, load_workload, preload_modules
+from autotune.workloads.base import Context, Program
+from autotune.workloads.data import make_requests
+
+GRID = "batch_size,throughput_items_per_s,latency_p99_s,status,cost_s\n2,50,0.1,ok,1\n"
+
+EXAMPLES: dict[str, WorkloadSpec] = {
+    "torch": WorkloadSpec(kind="torch", model="mlp", options={"size": "small"}),
+    "replay": WorkloadSpec(kind="replay", model="grid.csv"),
+    "simulated": WorkloadSpec(kind="simulated", model="recommender_a3"),
+}
+CONFIG = Config(batch_size=2)
+
+
+@pytest.fixture(params=WORKLOADS)
+def kind(request: pytest.FixtureRequest) -> str:
+    assert isinstance(request.param, str)
+    return request.param
+
+
+@pytest.fixture
+def spec(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkloadSpec:
+    (tmp_path / "grid.csv").write_text(GRID)
+    monkeypatch.chdir(tmp_path)
+    return EXAMPLES[kind]
+
+
+def test_a_right_one_passes_the_check(spec: WorkloadSpec) -> None:
+    check_workload(spec)
+
+
+def test_a_wrong_model_is_refused_early(kind: str, spec: WorkloadSpec) -> None:
+    wrong = WorkloadSpec(kind=kind, model="nosuch")
+    with pytest.raises(UsageError, match="nosuch"):
+        check_workload(wrong)
+
+
+def test_preloading_names_modules_that_exist(spec: WorkloadSpec) -> None:
+    import importlib.util
+
+    for name in preload_modules(spec):
+        assert importlib.util.find_spec(name) is not None
+
+
+def test_looking_it_up_loads_no_framework(kind: str) -> None:
+    code = (
+        "import sys\nfrom autotune import workloads\n"
+        f"workloads.load_workload({kind!r})\n"
+        "assert not {'torch', 'transformers', 'onnxruntime', 'optuna'} & set(sys.modules)"
+    )
+    root = str(Path(sys.modules["autotune.workloads"].__file__ or "").parents[2])
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_it_gives_what_its_kind_promises(kind: str, spec: WorkloadSpec) -> None:
+    function = load_workload(kind)
+    if WORKLOADS[kind].runs == "report":
+        group = GroupSpec(config=CONFIG, workload=spec, devices=("cpu",), cores=((),))
+        result = function(group, Plan(windows=(Window(duration_s=1.0),)))
+        assert isinstance(result, Reported)
+        assert result.metrics["throughput_items_per_s"] > 0
+        assert result.duration_s >= 1.0
+        return
+    clock = VirtualClock()
+    context = Context(
+        config=CONFIG, workload=spec, devices=("cpu",), framework_device="cpu", clock=clock
+    )
+    program = function(context)
+    assert isinstance(program, Program)
+    assert (program.run is None) != (program.step is None)
+    if program.step is not None:
+        before_s = clock.now_s()
+        times = program.step(0)
+        assert 0 < sum(times) <= clock.now_s() - before_s + 1e-12
+    else:
+        assert program.run is not None and program.summarise is not None
+        (request,) = make_requests(program.inputs, CONFIG.batch_size, 1, seed=0)
+        figures = program.summarise(program.run(*map(torch.as_tensor, request)))
+        assert len(figures) > 0 and np.isfinite(figures).all()
+    program.close()
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(AutotuneError, match="known: torch, replay, simulated"):
+        load_workload("nosuch")
