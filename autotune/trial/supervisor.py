@@ -83,6 +83,7 @@ class Group:
             TrialError, UsageError, UnavailableError: What a process reported, or how it ended.
         """
         replies: dict[int, _Reply] = {}
+        limit_s = until_s - time.monotonic()
         with selectors.DefaultSelector() as selector:
             for index, channel in enumerate(self._channels):
                 selector.register(channel, selectors.EVENT_READ, index)
@@ -90,9 +91,7 @@ class Group:
             while len(replies) < len(self._channels):
                 ready = selector.select(until_s - time.monotonic())
                 if time.monotonic() >= until_s:
-                    raise self._failed(
-                        TrialTimeout("the trial did not answer within its time limit")
-                    )
+                    raise self._failed(TrialTimeout(f"no answer within {limit_s:.3g} s"))
                 for key, _ in ready:
                     if key.data is None:
                         if not self._read_log():
