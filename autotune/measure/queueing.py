@@ -35,15 +35,17 @@ class ServiceTimes:
     residuals: Floats
 
     @classmethod
-    def fit(cls, items: Ints, times_s: Floats) -> ServiceTimes:
+    def fit(cls, items: Ints, times_s: Floats, *, least: int = MIN_CALLS_PER_KNOT) -> ServiceTimes:
         """From calls as measured.
 
+        Args:
+            least: Calls that make a knot; 1 where the sizes were chosen.
         Raises:
             ValueError: There are none.
         """
         if times_s.size == 0:
             raise ValueError("call times are needed")
-        sizes, medians_s = _knots(items, times_s, MIN_CALLS_PER_KNOT)
+        sizes, medians_s = _knots(items, times_s, least)
         bare = cls(sizes=sizes, medians_s=medians_s, residuals=np.ones(1))
         return cls(sizes=sizes, medians_s=medians_s, residuals=times_s / bare.median_s(items))
 
@@ -142,7 +144,7 @@ def _serve(
     free_s: list[float],
 ) -> tuple[list[int], list[float]]:
     """First request and end of every call; plain Python, as each depends on the one before."""
-    count, first = len(arrivals_s), 0
+    count, first, single = len(arrivals_s), 0, len(free_s) == 1
     bounds: list[int] = []
     ends_s: list[float] = []
     add_bound, add_end = bounds.append, ends_s.append
@@ -164,7 +166,10 @@ def _serve(
         left -= 1
         end = bisect_right(arrivals_s, start_s, first + 1, full)
         end_s = start_s + times_s[end - first] * block[left]
-        replace_first(free_s, end_s)
+        if single:
+            free_s[0] = end_s
+        else:
+            replace_first(free_s, end_s)
         add_bound(first)
         add_end(end_s)
         first = end

@@ -54,9 +54,7 @@ def run_open(
     """Serve a Poisson load with one instance per call time."""
     config = Config(batch_size=max_batch).changed(max_queue_delay=max_delay_s)
     load = load or Load(kind="poisson", rate_per_s=rate_per_s)
-    plan = Plan(
-        windows=(Window(duration_s=duration_s),) * windows, load=load, arrival_seed=seed
-    )
+    plan = Plan(windows=(Window(duration_s=duration_s),) * windows, load=load, arrival_seed=seed)
     clocks = [VirtualClock() for _ in times]
     servers = [
         Server(serve=serve_of(clock, time_s), clock=clock)

@@ -1,0 +1,165 @@
+"""The best few proven where the arrival rate is sought: each searches its rate afresh.
+
+Every entrant gets a fresh session and arrivals that no trial has seen. One that promises less
+than what has been shown already is not measured further.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autotune.core.errors import TrialError
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Comparison, Config, Floats, Phase, Result, TrialRecord, Verdict
+from autotune.devices.base import DeviceInfo
+from autotune.search.confirm import Confirmation
+from autotune.space.search_space import SearchSpace
+from autotune.trial.group import group_spec
+from autotune.trial.rate_search import RateResult, rate_goal, search_rate
+from autotune.trial.session import Launcher, open_session
+
+FRESH_SEED = 1_000_003  # arrivals of trials begin at the trial's own seed
+
+
+def confirm_rates(
+    candidates: Sequence[TrialRecord],
+    baseline: TrialRecord | None,
+    space: SearchSpace,
+    info: DeviceInfo,
+    launcher: Launcher,
+    *,
+    on_progress: Callable[[str], None] = lambda text: None,
+    on_result: Callable[[Phase, int, Result], None] = lambda phase, number, result: None,
+    time_s: float | None = None,
+    residuals: Floats | None = None,
+) -> Confirmation:
+    """Prove candidates, best first, then the baseline; arguments as of `confirm.confirm`.
+
+    Args:
+        residuals: What the trials know of rare slow calls, see `measure.rate.RateGoal`.
+    """
+    if space.confirm is None or not candidates:
+        return Confirmation()
+    run = _Run(space, info, launcher, time_s, residuals)
+    base = None if baseline is None else baseline.config
+    runs = baseline is not None and baseline.verdict.outcome.is_measured
+    configs = [c.config for c in candidates if c.config != base]
+    if base is not None and runs:
+        configs.append(base)
+    for number, config in enumerate(configs):
+        on_progress(f"confirming: configuration {number + 1} of {len(configs)}")
+        result = run.prove(config, worth=0.0 if config == base else run.best_rate)
+        if result is not None:
+            on_result("confirm", number, result.samples)
+    comparisons = [
+        comparison
+        for config in run.results
+        if base is not None and config != base and base in run.results
+        if (comparison := run.comparison(config, base)) is not None
+    ]
+    needs = [r.finding.needed_s for r in run.results.values() if r.finding.needed_s]
+    best_is_shown = run.best_rate > 0.0
+    return Confirmation(
+        records=tuple(run.records),
+        comparisons=tuple(comparisons),
+        notes=tuple(run.notes),
+        seconds_needed=None if best_is_shown else min(needs, default=None),
+    )
+
+
+class _Run:
+    """What has been proven so far."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        info: DeviceInfo,
+        launcher: Launcher,
+        time_s: float | None,
+        residuals: Floats | None,
+    ) -> None:
+        self._space, self._info, self._launcher = space, info, launcher
+        self._until_s = None if time_s is None else launcher.now_s() + time_s
+        self._residuals = residuals
+        self.results: dict[Config, RateResult] = {}
+        self.records: list[TrialRecord] = []
+        self.notes: list[str] = []
+
+    @property
+    def best_rate(self) -> float:
+        """The highest rate that was shown to hold; 0 if none was."""
+        shown = [r.finding.rate_per_s for r in self.results.values() if r.finding.status == "pass"]
+        return max(shown, default=0.0)
+
+    def prove(self, config: Config, worth: float) -> RateResult | None:
+        """Search the rate of a configuration in a fresh session; None if it failed."""
+        left_s = self._left_s()
+        if left_s <= 0.0:
+            self.notes.append("a finalist was not measured again for lack of time")
+            return None
+        assert self._space.confirm is not None
+        goal = replace(
+            rate_goal(
+                config,
+                self._space.objective,
+                window_s=self._space.confirm.duration_s,
+                seed=FRESH_SEED + self._space.trial.seed,
+            ),
+            worth_per_s=worth,
+            residuals=self._residuals,
+        )
+        record = TrialRecord(
+            number=len(self.records),
+            config=config,
+            phase="confirm",
+            verdict=Verdict(outcome=Outcome.LOST),
+            started_at_s=time.time(),
+        )
+        try:
+            spec = group_spec(config, self._space, self._info)
+            timeout_s = self._space.trial.timeout_s
+            with open_session(spec, self._launcher, timeout_s=timeout_s) as session:
+                result = search_rate(session, goal, self._space.objective, left_s=self._left_s)
+        except TrialError as error:
+            verdict = Verdict(outcome=error.outcome, reasons=(str(error),))
+            self.records.append(replace(record, verdict=verdict, log_tail=error.log_tail))
+            return None
+        self.results[config] = result
+        self.records.append(
+            replace(
+                record,
+                verdict=result.verdict,
+                measurements=(result.measurement,),
+                duration_s=result.measurement.duration_s or 0.0,
+            )
+        )
+        return result
+
+    def comparison(self, config: Config, base: Config) -> Comparison | None:
+        """Rate over the baseline's; each lies between what was shown and what is simulated."""
+        ours, theirs = self._bounds(config), self._bounds(base)
+        if min(*ours, *theirs) <= 0.0:
+            return None
+        assert self._space.confirm is not None
+        ratio = ours[0] / theirs[0]
+        return Comparison(
+            config=config,
+            reference=base,
+            ratio=ratio,
+            ratio_ci=(ours[0] / theirs[1], ours[1] / theirs[0]),
+            alpha=self._space.confirm.alpha,
+            pair_ratios=(ratio,),
+            interleaved=False,
+        )
+
+    def _bounds(self, config: Config) -> tuple[float, float]:
+        result = self.results[config]
+        rate = result.finding.rate_per_s
+        return rate, max(rate, result.history[-1].target.limit_rate_per_s)
+
+    def _left_s(self) -> float:
+        return np.inf if self._until_s is None else self._until_s - self._launcher.now_s()
