@@ -92,7 +92,7 @@ def _judge_quantile(
     limit: Limit, samples: Samples, quantile: float, excess: float, alpha: float
 ) -> LimitJudgement:
     over = samples.request_latency_s() > limit.bound
-    tail = judge_tail(over, quantile=quantile, alpha=alpha, variance_floor=_variance_floor(samples))
+    tail = judge_tail(over, quantile=quantile, alpha=alpha, variance_floor=variance_floor(samples))
     if tail.status == "pass":
         return LimitJudgement("pass", excess, "")
     bound = _format(limit.metric, limit.bound)
@@ -106,7 +106,7 @@ def _judge_quantile(
     return LimitJudgement("undecided", excess, f"{limit.metric} is not settled: {counts}{more}")
 
 
-def _variance_floor(samples: Samples) -> float:
+def variance_floor(samples: Samples) -> float:
     """How many samples count as one at least.
 
     A closed loop's call is one sample; what calls share beyond that shows in their blocks.

@@ -27,12 +27,14 @@ from autotune.core.records import Floats, Load, Plan, Samples, Window
 from autotune.measure.arrivals import arrival_times
 from autotune.measure.engine import DRAIN_S, size_ladder
 from autotune.measure.queueing import ServiceTimes, simulate
-from autotune.measure.tail import Status, variance_ratio
+from autotune.measure.tail import Status, judge_tail, variance_ratio
 
 LADDER_SIZES = 6
 LADDER_S = 0.6  # for the calls back to back, all sizes together
 PILOT_S = 3.0
 PILOT_SHARE = 0.93  # of the rate at which the simulation meets the limit
+MAX_STRETCH = 4  # of the window where the share over the limit changes slowly with the rate
+WORTHWHILE_SHARE = 0.88  # of the limit's rate; a target below that is worth a longer window
 LOOKS = (0.25, 0.5, 1.0)  # shares of the window after which it is judged
 MAX_RATES = 4
 STEP_DOWN = 0.98  # a rate that did not pass is followed by one this much lower at most
@@ -57,7 +59,7 @@ class RateGoal:
     Attributes:
         limit_s: Latency that a share `quantile` of the requests must keep.
         servers: Instances on the queue.
-        window_s: Longest time at one rate.
+        window_s: Time at one rate, up to `MAX_STRETCH` times as long where the limit needs it.
         proves: False: the pilot window is the last; the rate is an estimate.
         worth_per_s: A configuration that promises less than this gets no (further) window.
         seed: Of the arrivals; the same for all configurations, a fresh one to confirm.
@@ -91,14 +93,16 @@ class Target:
 
     Attributes:
         limit_rate_per_s: The rate at which it is just met; 0 if at none.
-        rate_per_s: The rate that leaves the margin.
+        rate_per_s: The rate that leaves the margin; 0 if at none.
+        window_s: Time at that rate that the margin counts on.
     """
 
     limit_rate_per_s: float
     rate_per_s: float
+    window_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
     """What one plan has shown.
 
@@ -199,11 +203,14 @@ def conclude(goal: RateGoal, history: Sequence[Evidence]) -> Finding:
         best = max(passed, key=lambda e: e.rate_per_s)
         return Finding(status="pass", rate_per_s=best.rate_per_s, share=best.share)
     if last.target.limit_rate_per_s <= 0.0:
-        return Finding(status="fail", rate_per_s=0.0)
+        # Even a lone request: a few slow calls are not enough to say so.
+        lone_s = float(last.service.median_s(np.ones(1))[0]) * last.service.residuals
+        status = judge_tail(lone_s > goal.limit_s, quantile=goal.quantile).status
+        return Finding(status="fail" if status == "fail" else "undecided", rate_per_s=0.0)
     rate = last.target.rate_per_s
     if last.kind == "look":
         rate = min(rate, STEP_DOWN * last.rate_per_s)
-    return Finding(status="undecided", rate_per_s=rate, needed_s=goal.window_s)
+    return Finding(status="undecided", rate_per_s=rate, needed_s=last.target.window_s or None)
 
 
 # --- which window ------------------------------------------------------------------------------
@@ -227,29 +234,36 @@ def _window_plan(goal: RateGoal, rate: float, duration_s: float, number: int) ->
 
 
 def _next_window(goal: RateGoal, history: Sequence[Evidence]) -> tuple[float, float] | None:
+    """The next look's rate and duration."""
     last = history[-1]
-    if last.kind == "pilot":
-        return last.target.rate_per_s, LOOKS[0] * goal.window_s
     looks = _looks_at(history, last.rate_per_s)
-    if last.status == "undecided" and len(looks) < len(LOOKS):
+    if looks and last.status == "undecided" and len(looks) < len(LOOKS):
         share = LOOKS[len(looks)] - LOOKS[len(looks) - 1]
-        return last.rate_per_s, share * goal.window_s
-    rates = list(dict.fromkeys(e.rate_per_s for e in history if e.kind == "look"))
-    if len(rates) >= MAX_RATES:
+        return last.rate_per_s, share * _window_s(history, looks[0])
+    rate = _next_rate(history)
+    return None if rate is None else (rate, LOOKS[0] * last.target.window_s)
+
+
+def _next_rate(history: Sequence[Evidence]) -> float | None:
+    """Down until one passes, then one try upward, then at most one in between."""
+    last = history[-1]
+    looks = [e for e in history if e.kind == "look"]
+    if not looks:
+        return last.target.rate_per_s
+    tried = dict.fromkeys(e.rate_per_s for e in looks)
+    if len(tried) >= MAX_RATES:
         return None
-    passed = [e.rate_per_s for e in history if e.status == "pass"]
-    if last.status == "pass":
-        tried_up = len(passed) > 1
-        rate = last.target.rate_per_s
-        return (
-            None
-            if tried_up or rate < STEP_UP * last.rate_per_s
-            else (rate, LOOKS[0] * goal.window_s)
-        )
-    if passed:
-        return None  # the try upward failed; what passed before stands
-    rate = min(last.target.rate_per_s, STEP_DOWN * last.rate_per_s)
-    return rate, LOOKS[0] * goal.window_s
+    passed = max((e.rate_per_s for e in looks if e.status == "pass"), default=None)
+    if passed is None:
+        return min(last.target.rate_per_s, STEP_DOWN * last.rate_per_s)
+    higher = [rate for rate in tried if rate > passed]
+    rate = last.target.rate_per_s if not higher else math.sqrt(passed * min(higher))
+    return rate if rate >= STEP_UP * passed else None
+
+
+def _window_s(history: Sequence[Evidence], first_look: Evidence) -> float:
+    """The time at a rate that was counted on when it was chosen."""
+    return history[history.index(first_look) - 1].target.window_s
 
 
 def _looks_at(history: Sequence[Evidence], rate: float) -> list[Evidence]:
@@ -264,27 +278,41 @@ def find_target(goal: RateGoal, service: ServiceTimes) -> Target:
     curve = _Curve(goal, service, CURVE_N if goal.proves else SCREEN_N)
     limit_rate = curve.rate_with(goal.allowed)
     if limit_rate <= 0.0:
-        return Target(limit_rate_per_s=0.0, rate_per_s=0.0)
+        return Target(limit_rate_per_s=0.0, rate_per_s=0.0, window_s=0.0)
     if not goal.proves:
-        return Target(limit_rate_per_s=limit_rate, rate_per_s=PILOT_SHARE * limit_rate)
+        rate = PILOT_SHARE * limit_rate
+        return Target(limit_rate_per_s=limit_rate, rate_per_s=rate, window_s=0.0)
+    return _with_margin(goal, service, curve, limit_rate)
+
+
+def _with_margin(goal: RateGoal, service: ServiceTimes, curve: _Curve, limit_rate: float) -> Target:
     # The margin is computed where it will be needed, and changes with the root of the share.
     share, rate = 0.6 * goal.allowed, curve.rate_with(0.6 * goal.allowed)
     if rate <= 0.0:
-        return Target(limit_rate_per_s=limit_rate, rate_per_s=0.0)
+        return Target(limit_rate_per_s=limit_rate, rate_per_s=0.0, window_s=0.0)
     spread = _spread(goal, service, rate, goal.window_s)
     ratio = variance_ratio(_over(goal, service, rate, CURVE_N, seed=1))
+    replay = _replay_error(goal, rate, ratio)
+    best, stretch = 0.0, 1
+    while stretch <= MAX_STRETCH:
+        wanted = _share_with_margin(goal.allowed, spread / math.sqrt(stretch * share), replay)
+        best = min(curve.rate_with(wanted), MAX_SHARE_OF_LIMIT_RATE * limit_rate)
+        if best >= WORTHWHILE_SHARE * limit_rate:
+            break
+        stretch *= 2
+    window_s = min(stretch, MAX_STRETCH) * goal.window_s
+    return Target(limit_rate_per_s=limit_rate, rate_per_s=best, window_s=window_s)
 
-    def excess(wanted: float) -> float:
-        s = spread * math.sqrt(wanted / share)
-        replay = _replay_error(goal, rate, ratio)
-        return wanted + SIGMAS * math.hypot(s, replay) + s - goal.allowed
 
-    low, high = 0.02 * goal.allowed, goal.allowed
+def _share_with_margin(allowed: float, spread_per_root: float, replay: float) -> float:
+    """The share q with q + SIGMAS sqrt(s^2 + replay^2) + s = allowed, s = spread sqrt(q)."""
+    low, high = 0.02 * allowed, allowed
     for _ in range(20):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if excess(middle) < 0.0 else (low, middle)
-    rate = min(curve.rate_with(low), MAX_SHARE_OF_LIMIT_RATE * limit_rate)
-    return Target(limit_rate_per_s=limit_rate, rate_per_s=rate)
+        s = spread_per_root * math.sqrt(middle)
+        fits = middle + SIGMAS * math.hypot(s, replay) + s < allowed
+        low, high = (middle, high) if fits else (low, middle)
+    return low
 
 
 class _Curve:
