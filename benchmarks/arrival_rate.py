@@ -229,7 +229,8 @@ def best_rate(case: Case) -> tuple[float, float]:
             middle = (low + high) / 2.0
             low, high = (middle, high) if share(middle) <= 0.01 else (low, middle)
         best = low
-        steepness = float(np.log(share(1.03 * low) / share(0.97 * low)) / np.log(1.03 / 0.97))
+        around = [max(share(part * low), 1e-6) for part in (0.97, 1.03)]
+        steepness = float(np.log(around[1] / around[0]) / np.log(1.03 / 0.97))
     return best, steepness
 
 
