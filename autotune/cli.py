@@ -338,7 +338,7 @@ def _guarded(body: Callable[[], int]) -> int:
     from autotune.core.errors import AutotuneError
 
     debug = os.environ.get("AUTOTUNE_DEBUG") == "1"
-    logging.getLogger("autotune").addHandler(logging.NullHandler())
+    logging.getLogger("autotune").addHandler(_Warnings(logging.WARNING))
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     try:
@@ -359,6 +359,13 @@ def _guarded(body: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERRUPTED
     return code
+
+
+class _Warnings(logging.Handler):
+    """Prints the libraries' warnings; `sys.stderr` is looked up anew, a live view replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"autotune: {record.getMessage()}", file=sys.stderr, flush=True)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

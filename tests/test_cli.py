@@ -210,6 +210,7 @@ def test_short_options_are_keys_of_the_space_file(place: Path) -> None:
         (["run", "--space", "small.yaml", "--on-change", "maybe"], 2, "refuse or continue"),
         (["run", "--space", "slow.yaml", "--device", "npu:0"], 3, "npu"),
         (["run", "--space", "small.yaml", "--storage", "sqlite:////nowhere/x.db"], 4, "/nowhere"),
+        (["run", "--space", "small.yaml", "--set", "load.poisson.rate=max"], 2, "load.poisson"),
         (["show", "nope"], 2, "no study 'nope'"),
         (["show", "../small"], 2, "not the name of a study"),
         (["report", "nope"], 2, "no study 'nope'"),
@@ -295,6 +296,17 @@ def test_a_second_run_goes_on_and_a_third_only_prints(place: Path) -> None:
     third = autotune(place, "run", "--space", "small.yaml")
     assert re.findall(r"^(trial |confirming)", third.stdout, re.M) == []
     assert "Use this configuration" in third.stdout
+
+
+def test_a_repaired_journal_is_said_aloud(place: Path) -> None:
+    assert autotune(place, "run", "--space", "small.yaml", "--trials", "4").returncode == 0
+    journal = place / "studies" / "small" / "study.journal"
+    with journal.open("ab") as file:
+        file.write(b'{"op_code": 5, "worker_id": "cut off')
+    second = autotune(place, "run", "--space", "small.yaml")
+    assert second.returncode == 0, second.stderr
+    assert "4 of 6" in second.stdout
+    assert str(journal.relative_to(place)) in second.stderr
 
 
 # --- signals and pipes -------------------------------------------------------------------------

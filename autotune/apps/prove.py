@@ -9,7 +9,7 @@ from autotune.core.records import Comparison, Config, Phase, Recommendation, Res
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.results.recommend import Ranking, candidates, decide
-from autotune.search.confirm import Confirmation, confirm
+from autotune.search.confirm import confirm
 from autotune.space.search_space import SearchSpace
 from autotune.trial.session import Launcher
 
@@ -37,6 +37,7 @@ def prove(
     fresh: dict[Config, TrialRecord] = {}
     comparisons: list[Comparison] = []
     notes: list[str] = []
+    needed_s: float | None = None
     decided = decide(ranking, objective)
     for _ in range(MAX_PROOFS):
         finalists = _finalists(ranking.without(fresh), space)
@@ -57,13 +58,14 @@ def prove(
         )
         fresh.update({r.config: replace(r, number=first + r.number) for r in proof.records})
         comparisons += proof.comparisons
-        notes += _notes(proof)
+        notes += proof.notes
+        needed_s = proof.seconds_needed
         decided = decide(
             ranking, objective, fresh=tuple(fresh.values()), comparisons=comparisons, notes=notes
         )
         if not proof.records or _beats_baseline(decided, ranking):
             break
-    return decided
+    return _with_time_needed(decided, needed_s)
 
 
 def _finalists(ranking: Ranking, space: SearchSpace) -> tuple[TrialRecord, ...]:
@@ -78,9 +80,9 @@ def _beats_baseline(decided: Recommendation, ranking: Ranking) -> bool:
     return ranking.baseline is None or decided.record.config != ranking.baseline.config
 
 
-def _notes(proof: Confirmation) -> tuple[str, ...]:
-    if proof.seconds_needed is None:
-        return proof.notes
-    more = format_duration(proof.seconds_needed)
+def _with_time_needed(decided: Recommendation, needed_s: float | None) -> Recommendation:
+    if decided.status != "undecided" or needed_s is None:
+        return decided
+    more = format_duration(needed_s)
     needed = f"about {more} more of measuring would settle it (budget.time, confirm.duration)"
-    return (*proof.notes, needed)
+    return replace(decided, reasons=(*decided.reasons, needed))

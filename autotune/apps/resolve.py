@@ -49,6 +49,11 @@ def resolve(space: SearchSpace) -> Resolved:
     """
     kind = space.workload.kind
     check_workload(space.workload)
+    if space.objective.load.kind != "closed":
+        raise UsageError(
+            f"load.{space.objective.load.kind}: this version measures closed loops only; "
+            "write load: {closed: {}}"
+        )
     on_virtual_clock = WORKLOADS[kind].runs == "virtual" or kind in _ORIGINS
     name = "simulated" if on_virtual_clock and space.device == "auto" else space.device
     info = find_device(name)

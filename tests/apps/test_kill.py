@@ -13,23 +13,21 @@ from typing import Any
 import psutil
 import pytest
 
-KILLS = 20
-TRIALS = 60
 MODEL = """
 import torch
 
 def build():
     return torch.nn.Linear(16, 16)
 """
-SPACE = f"""
+SPACE = """
 study: k
-workload: {{model: "model.py:build", inputs: [{{name: x, shape: [batch, 16]}}]}}
+workload: {model: "model.py:build", inputs: [{name: x, shape: [batch, 16]}]}
 device: cpu
 params:
-  batch_size: {{low: 1, high: 64, step: 1}}
+  batch_size: {low: 1, high: 64, step: 1}
   batched_h2d: [false, true]
-budget: {{trials: {TRIALS}}}
-trial: {{iterations: 20}}
+budget: {trials: TRIALS}
+trial: {iterations: 20}
 sampler: random
 confirm: false
 storage: STORAGE
@@ -66,13 +64,16 @@ def wait_gone(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("storage", "kills"), [("journal", KILLS), ("sqlite:///k.db", 4)], ids=["journal", "sqlite"]
+    ("storage", "kills", "trials"),
+    [("journal", 20, 60), ("sqlite:///k.db", 4, 16)],
+    ids=["journal", "sqlite"],
 )
 def test_killed_at_random_moments_it_goes_on_and_loses_nothing(
-    tmp_path: Path, storage: str, kills: int
+    tmp_path: Path, storage: str, kills: int, trials: int
 ) -> None:
     (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "k.yaml").write_text(SPACE.replace("STORAGE", storage))
+    space = SPACE.replace("STORAGE", storage).replace("TRIALS", str(trials))
+    (tmp_path / "k.yaml").write_text(space)
     moments = random.Random(7)
     seen: dict[int, dict[str, Any]] = {}
     for kill in range(kills):
@@ -112,7 +113,7 @@ def test_killed_at_random_moments_it_goes_on_and_loses_nothing(
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
     assert result["complete"] is True
-    assert result["trials"]["ok"] == TRIALS
+    assert result["trials"]["ok"] == trials
     now = completed(tmp_path)
     assert {n: now.get(n) for n in seen} == seen
-    assert len({row["batch_size"] + row["batched_h2d"] for row in now.values()}) == TRIALS
+    assert len({row["batch_size"] + row["batched_h2d"] for row in now.values()}) == trials
