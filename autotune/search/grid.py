@@ -22,6 +22,7 @@ class Grid:
         self.sizes = tuple(len(p.choices) for p in space.params)
         self._space = space
         self._index = [{choice: i for i, choice in enumerate(p.choices)} for p in space.params]
+        self._is_numeric = [p.is_numeric for p in self.params]
         self._allowed: dict[Point, bool] = {}
 
     def config(self, point: Point) -> Config:
@@ -61,6 +62,8 @@ class Grid:
         Returns:
             None if nothing is left, or nothing within `MAX_VISITED` points.
         """
+        if wish not in taken and self.allows(wish):
+            return wish
         for visited, point in enumerate(self._outwards(wish, pinned)):
             if point not in taken and self.allows(point):
                 return point
@@ -99,6 +102,6 @@ class Grid:
     def _step(self, position: int, start: int, end: int) -> float:
         if start == end:
             return 0.0
-        if not self.params[position].is_numeric:
+        if not self._is_numeric[position]:
             return 1.0
         return abs(end - start) / (self.sizes[position] - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -22,8 +21,6 @@ from autotune.core.records import Config, Scalar, TrialRecord
 from autotune.search.grid import Grid, Point
 from autotune.search.telling import RUNS, directions, optuna_params, told
 from autotune.space.search_space import SearchSpace
-
-log = logging.getLogger(__name__)
 
 SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")
 MAX_PROBES = 10
@@ -52,7 +49,7 @@ class Sampler:
     it had never stopped.
 
     Attributes:
-        name: What is really used, after falling back.
+        name: What is really used.
     """
 
     def __init__(
@@ -106,16 +103,12 @@ def make_sampler(space: SearchSpace, name: str, seed: int) -> Sampler:
     """
     if name not in SAMPLERS:
         raise UsageError(f"sampler {name!r} is unknown; known: {', '.join(SAMPLERS)}")
-    probes = 0
     if name == "auto":
-        probes = min(MAX_PROBES, space.budget.trials // 2)
-        name = "gp" if _has("torch") else "tpe"
-        if name == "tpe":
-            log.warning(
-                "sampler auto: torch is not installed, so TPE is used; it needs more trials"
-            )
+        name = "mechanistic"
     if name == "gp" and not _has("torch"):
         raise UnavailableError("sampler gp needs torch: pip install torch, or sampler: auto")
+    # A Gaussian process by itself knows nothing of batch sizes; probes show it the curve's knee.
+    probes = min(MAX_PROBES, space.budget.trials // 2) if name == "gp" else 0
     return Sampler(space, name, _wishes(space, name), seed=seed, probes=probes)
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from autotune.core.errors import StorageError, TrialError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Phase, Result, TrialRecord, Verdict
+from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.measure.judge import SEARCH_ALPHA, judge
 from autotune.measure.summary import summarise
@@ -116,9 +117,13 @@ def run_trial(
     try:
         record = _measured(record, space, info, launcher, limit_s, on_result)
     except TrialError as error:
-        # Stopped by the budget of time, not by its own limit: it did not get its chance.
-        cut_short = error.outcome is Outcome.TIMEOUT and limit_s < space.trial.timeout_s
-        record = _failed(record, error, cut_short=cut_short)
+        record = _failed(record, error)
+        if error.outcome is Outcome.TIMEOUT and limit_s < space.trial.timeout_s:
+            # Stopped by the budget of time, not by its own limit: it did not get its chance.
+            record = _ended(record, Outcome.INTERRUPTED, "the budget of time ran out")
+        elif error.outcome is Outcome.TIMEOUT and time.monotonic() - real_began_s >= limit_s:
+            reason = f"took longer than {format_duration(limit_s)} (trial.timeout)"
+            record = _ended(record, Outcome.TIMEOUT, reason)
     finally:
         record = study.tell(
             replace(
@@ -131,9 +136,9 @@ def run_trial(
 
 
 def same_crashes(records: Sequence[TrialRecord]) -> bool:
-    """True if the last `MAX_SAME_CRASHES` trials crashed with the same words."""
+    """True if the last `MAX_SAME_CRASHES` trials crashed, or gave no result, in the same words."""
     last = [r.verdict for r in records[-MAX_SAME_CRASHES:]]
-    if len(last) < MAX_SAME_CRASHES or any(v.outcome is not Outcome.CRASHED for v in last):
+    if len(last) < MAX_SAME_CRASHES or not all(v.outcome.is_accident for v in last):
         return False
     return len({v.reasons[:1] for v in last}) == 1
 
@@ -181,9 +186,9 @@ def _measured(
     return replace(record, measurements=(measurement,), verdict=verdict)
 
 
-def _failed(record: TrialRecord, error: TrialError, *, cut_short: bool) -> TrialRecord:
-    outcome = Outcome.INTERRUPTED if cut_short else error.outcome
-    reason = "the budget of time ran out" if cut_short else str(error)
-    return replace(
-        record, verdict=Verdict(outcome=outcome, reasons=(reason,)), log_tail=error.log_tail
-    )
+def _failed(record: TrialRecord, error: TrialError) -> TrialRecord:
+    return replace(_ended(record, error.outcome, str(error)), log_tail=error.log_tail)
+
+
+def _ended(record: TrialRecord, outcome: Outcome, reason: str) -> TrialRecord:
+    return replace(record, verdict=Verdict(outcome=outcome, reasons=(reason,)))

@@ -176,6 +176,12 @@ def test_a_missing_objective_is_wrong_output() -> None:
     assert found.outcome is Outcome.WRONG_OUTPUT and "throughput" in found.reasons[0]
 
 
+def test_a_report_without_a_limited_figure_is_wrong_output() -> None:
+    report = Reported(metrics={"throughput_items_per_s": 100.0})
+    found = judge(report, summarise(report), objective(latency_p99=0.005))
+    assert found.outcome is Outcome.WRONG_OUTPUT and "latency_p99" in found.reasons[0]
+
+
 def test_quiet_calls_are_trusted_and_phases_are_not() -> None:
     rng = np.random.default_rng(3)
     quiet = calls(0.01 * rng.lognormal(0.0, 0.05, size=400))

@@ -33,9 +33,9 @@ from autotune.core.records import (
 )
 from autotune.devices.base import DeviceInfo
 from autotune.search import rounds, worker
-from autotune.search.study import Study, StopReason
-from autotune.trial.session import Launcher
+from autotune.search.study import StopReason, Study
 from autotune.space.search_space import Budget, Confirm, Parameter, SearchSpace, Source
+from autotune.trial.session import Launcher
 
 INFO = DeviceInfo(name="cpu", kind="cpu", description="a test", core_count=4)
 LIMIT_S = 0.0145  # a batch of 12 holds it
@@ -74,7 +74,11 @@ def served(config: Config) -> dict[str, float]:
     seconds = 0.002 + 0.001 * config.batch_size
     rate = config.batch_size * config.instance_count**0.5 / seconds
     rate *= 1.1 if config.batched_h2d else 1.0
-    return {"throughput_items_per_s": rate, "latency_p99_s": seconds, "memory_peak_bytes": 1_000_000}
+    return {
+        "throughput_items_per_s": rate,
+        "latency_p99_s": seconds,
+        "memory_peak_bytes": 1_000_000,
+    }
 
 
 def record_of(number: int, config: Config, outcome: str = "ok", **figures: float) -> TrialRecord:
@@ -201,9 +205,7 @@ def use_fakes(
     @contextmanager
     def open_session(config: Config, launcher: FakeLauncher, **_: object) -> Iterator[FakeSession]:
         opened.append(config)
-        yield FakeSession(
-            config, launcher, behave, cost_s=cost_s, noise=noise, spread=spread
-        )
+        yield FakeSession(config, launcher, behave, cost_s=cost_s, noise=noise, spread=spread)
 
     for module in (worker, rounds):
         patch.setattr(module, "open_session", open_session)

@@ -76,6 +76,7 @@ def fails_at_4(error: TrialError | Mapping[str, float]) -> Behaviour:
         (TrialCrashed("killed", signal_name="SIGSEGV", log_tail="last"), "crashed", "killed"),
         ({"throughput_items_per_s": float("nan"), "latency_p99_s": 0.01}, "wrong_output", "nan"),
         ({"throughput_items_per_s": -5.0, "latency_p99_s": 0.01}, "wrong_output", "-5"),
+        ({"throughput_items_per_s": 5.0}, "wrong_output", "latency_p99"),
         ({"throughput_items_per_s": 5.0, "latency_p99_s": 0.2}, "over_limit", "limit"),
     ],
 )
@@ -107,6 +108,15 @@ def test_the_same_crash_again_and_again_ends_the_study(
     assert bench.run() is StopReason.CRASHES
     assert len(bench.seen) == 3
     assert "ModuleNotFoundError" in bench.seen[-1].log_tail
+
+
+def test_the_same_missing_figure_again_and_again_ends_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(trials=100)
+    bench = Bench(tmp_path, monkeypatch, space, lambda config: {"throughput_items_per_s": 5.0})
+    assert bench.run() is StopReason.CRASHES
+    assert bench.outcomes().popitem()[1] == "wrong_output"
 
 
 def test_out_of_memory_again_and_again_does_not(
