@@ -85,6 +85,12 @@ class TrialCrashed(TrialError):
         self.signal_name = signal_name
 
 
+class TrialLost(TrialError):
+    """What held the trial died with it; this says nothing of the configuration."""
+
+    outcome = Outcome.LOST
+
+
 class WrongOutput(TrialError):
     """The trial ran but its output is not what it must be (NaN, missing metric, other values)."""
 

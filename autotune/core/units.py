@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 _NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
 _QUANTITY = re.compile(rf"\s*{_NUMBER}\s*(\S*)\s*")
@@ -94,6 +95,20 @@ def format_rate(per_s: float) -> str:
     if not math.isfinite(per_s):
         return "unknown"
     return f"{per_s:,.0f}/s" if abs(per_s) >= 1000 else f"{_three_digits(per_s)}/s"
+
+
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "duration": format_duration,
+    "size": format_size,
+    "rate": format_rate,
+    "power": lambda watts: f"{watts:.3g} W",
+    "ratio": lambda share: f"{share:.3g}",
+}
+
+
+def format_quantity(value: float, kind: str) -> str:
+    """An SI value as a person reads it; `kind` is a key of `UNITS_BY_KIND`."""
+    return _FORMATS[kind](value)
 
 
 def _three_digits(value: float) -> str:

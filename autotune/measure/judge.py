@@ -33,9 +33,9 @@ def judge(
     Args:
         alpha: Probability of calling a broken limit kept, and of the reverse, per limit.
     Raises:
-        UsageError: A limit is on a figure that this device or program does not tell.
+        UsageError: A limit is on a figure that no measuring on this device tells.
     """
-    missing = _missing_goal(measurement, objective)
+    missing = _missing_metric(result, measurement, objective)
     if missing:
         return Verdict(outcome=Outcome.WRONG_OUTPUT, reasons=(missing,))
     judged = {
@@ -59,10 +59,14 @@ def judge(
     )
 
 
-def _missing_goal(measurement: Measurement, objective: Objective) -> str:
-    for goal in objective.goals:
-        if getattr(measurement, METRICS[goal.metric].field) is None:
-            return f"expected metric {goal.metric}, which the measurement does not have"
+def _missing_metric(result: Result, measurement: Measurement, objective: Objective) -> str:
+    wanted = [goal.metric for goal in objective.goals]
+    if isinstance(result, Reported):
+        # Whoever reports may tell a figure of one configuration and not of another.
+        wanted += [limit.metric for limit in objective.limits]
+    for name in wanted:
+        if getattr(measurement, METRICS[name].field) is None:
+            return f"expected metric {name}, which the measurement does not have"
     return ""
 
 

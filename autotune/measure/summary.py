@@ -39,13 +39,15 @@ def summarise(result: Result) -> Measurement:
 
 
 def _from_report(report: Reported) -> Measurement:
-    known = {f.name for f in fields(Measurement)}
+    types = {f.name: f.type for f in fields(Measurement)}
+    figures: dict[str, Any] = {}
     for name, value in report.metrics.items():
-        if name not in known:
+        if name not in types:
             raise WrongOutput(f"{name} is not a figure of a measurement", log_tail=report.log_tail)
         if not math.isfinite(value) or value < 0 or (value == 0 and name in POSITIVE_FIELDS):
             raise WrongOutput(f"{name} is {value:g}, which cannot be", log_tail=report.log_tail)
-    return Measurement(duration_s=report.duration_s, **report.metrics)  # type: ignore[arg-type]
+        figures[name] = round(value) if types[name] == "int | None" else value
+    return Measurement(duration_s=report.duration_s, **figures)
 
 
 def _from_samples(samples: Samples) -> Measurement:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from autotune.core.clock import Clock, MonotonicClock
 from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed
 from autotune.core.records import GroupSpec, InstanceFacts, Plan, Samples
+from autotune.core.text import clean, describe
 from autotune.devices import framework_device, open_device
 from autotune.devices.base import Device
 from autotune.measure.engine import (
@@ -257,10 +258,11 @@ def _measure(process: InstanceThreads, request: messages.Measure, fds: Sequence[
 
 
 def _report(channel: Channel, error: BaseException, process: InstanceThreads | None) -> None:
-    traceback.print_exception(error)
-    reason = f"{type(error).__name__}: {error}"
+    with contextlib.suppress(Exception):  # its text may be anything, or fail by itself
+        traceback.print_exception(error)
+    reason = describe(error)
     if isinstance(error, AutotuneError):
-        failure = messages.Failed(type(error).__name__, str(error))
+        failure = messages.Failed(type(error).__name__, clean(str(error)))
     elif process is not None and process.is_out_of_memory(error):
         failure = messages.Failed(OutOfMemory.__name__, reason)
     else:

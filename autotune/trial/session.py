@@ -52,6 +52,8 @@ class Launcher:
         The least recently used one is ended when there are too many.
         """
         key = (tuple(sorted(environment.items())), tuple(modules))
+        if key in self._zygotes and not self._zygotes[key].is_alive():
+            self._zygotes.pop(key).close()
         if key not in self._zygotes:
             if len(self._zygotes) >= MAX_ZYGOTES:
                 self._zygotes.popitem(last=False)[1].close()

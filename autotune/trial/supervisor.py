@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import time
@@ -12,13 +13,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.core import errors
-from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed, TrialError, TrialTimeout
+from autotune.core.errors import (
+    AutotuneError,
+    OutOfMemory,
+    TrialCrashed,
+    TrialError,
+    TrialLost,
+    TrialTimeout,
+)
 from autotune.trial import messages
 from autotune.trial.channel import Channel, Closed
+from autotune.trial.log import LogPipe
 from autotune.trial.warm import Zygote
 
-MAX_LOG_BYTES = 64 * 1024
-TAIL_LINES = 40
 CLOSE_WAIT_S = 1.0
 TERM_WAIT_S = 0.5  # between asking a process to end and killing it
 KILL_WAIT_S = 5.0
@@ -37,30 +44,26 @@ class Group:
 
     def __init__(self, zygote: Zygote, count: int) -> None:
         self._zygote = zygote
-        self._log = bytearray()
+        self._log = LogPipe()
         self._channels: list[Channel] = []
         self._pids: list[int] = []
         self._oom_kills = _oom_kill_count()
-        self._log_read, log_write = os.pipe()
-        os.set_blocking(self._log_read, False)
         try:
-            for index in range(count):
+            for _ in range(count):
                 channel, theirs = Channel.pair()
                 self._channels.append(channel)
                 with theirs:
-                    self._pids.append(zygote.fork(f"instance {index}", theirs, log_write))
+                    self._pids.append(zygote.fork(theirs, self._log.write_fd))
         except BaseException:
             self.kill()
             raise
         finally:
-            os.close(log_write)
+            os.close(self._log.write_fd)
 
     @property
     def log_tail(self) -> str:
         """The last lines that the processes printed."""
-        self._read_log()
-        lines = self._log.decode("utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-TAIL_LINES:])
+        return self._log.tail
 
     @property
     def size(self) -> int:
@@ -90,16 +93,12 @@ class Group:
         with selectors.DefaultSelector() as selector:
             for index, channel in enumerate(self._channels):
                 selector.register(channel, selectors.EVENT_READ, index)
-            selector.register(self._log_read, selectors.EVENT_READ, None)
             while len(replies) < len(self._channels):
                 ready = selector.select(until_s - time.monotonic())
                 if time.monotonic() >= until_s:
                     raise self._failed(TrialTimeout(f"no answer within {limit_s:.3g} s"))
                 for key, _ in ready:
-                    if key.data is None:
-                        if not self._read_log():
-                            selector.unregister(self._log_read)
-                    elif (reply := self._read_reply(key.data, kind)) is not None:
+                    if (reply := self._read_reply(key.data, kind)) is not None:
                         replies[key.data] = reply
                         selector.unregister(key.fileobj)
         return [replies[index] for index in range(len(self._channels))]
@@ -145,6 +144,8 @@ class Group:
     def _explain_end(self, index: int) -> TrialError:
         self._wait_exits(EXIT_WAIT_S, [self._pids[index]])
         status = self._zygote.exit_status(self._pids[index])
+        if status is None and not self._zygote.is_alive():
+            return TrialLost("the warm process that held the trial has died")
         if status is None:
             return TrialCrashed("a process of the trial closed its channel")
         if os.WIFSIGNALED(status):
@@ -164,39 +165,17 @@ class Group:
     def _wait_exits(self, limit_s: float, pids: Sequence[int] | None = None) -> None:
         until_s = time.monotonic() + limit_s
         waited_for = self._pids if pids is None else pids
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._zygote, selectors.EVENT_READ)
-            selector.register(self._log_read, selectors.EVENT_READ)
-            while any(self._zygote.exit_status(pid) is None for pid in waited_for):
-                left_s = until_s - time.monotonic()
-                if left_s <= 0:
-                    return
-                for key, _ in selector.select(left_s):
-                    if key.fileobj == self._log_read and not self._read_log():
-                        selector.unregister(self._log_read)
-                    elif key.fileobj is self._zygote and not self._zygote.is_alive():
-                        return
-
-    def _read_log(self) -> bool:
-        """Take what the processes printed, keeping the end of it; False when all have closed it."""
-        if self._log_read < 0:
-            return False
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(64):  # a flood must not keep the loop here
-                data = os.read(self._log_read, MAX_LOG_BYTES)
-                if not data:
-                    return False
-                self._log += data
-                del self._log[:-MAX_LOG_BYTES]
-        return True
+        while any(self._zygote.exit_status(pid) is None for pid in waited_for):
+            left_s = until_s - time.monotonic()
+            if left_s <= 0 or not self._zygote.is_alive():
+                return
+            select.select([self._zygote], [], [], left_s)
 
     def _close_files(self) -> None:
-        self._read_log()
-        os.close(self._log_read)
-        self._log_read = -1
         for channel in self._channels:
             channel.close()
         self._channels = []
+        self._log.close()
 
 
 def _oom_kill_count() -> int:

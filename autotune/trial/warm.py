@@ -27,12 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.core.errors import UnavailableError
+from autotune.core.errors import TrialLost, UnavailableError
 from autotune.trial.channel import Channel, Closed
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 MAX_START_S = 60.0
+MAX_FORK_S = 10.0
 KILL_WAIT_S = 2.0
 
 
@@ -48,9 +49,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Fork:
-    """Fork one process; its channel and its log's write end follow as file descriptors."""
-
-    name: str
+    """Fork one process; its channel and its log's write end come along as file descriptors."""
 
 
 @dataclass(frozen=True)
@@ -109,15 +108,22 @@ class Zygote:
     def fileno(self) -> int:
         return self._channel.fileno()
 
-    def fork(self, name: str, channel: socket.socket, log_fd: int) -> int:
+    def fork(self, channel: socket.socket, log_fd: int) -> int:
         """Fork a process that serves `channel`; returns its pid.
 
         Raises:
-            UnavailableError: The zygote did not start, or died.
+            UnavailableError: The zygote did not start.
+            TrialLost: It has died, or does not answer and was ended.
         """
         self.wait_ready()
-        self._send(Fork(name), [channel.fileno(), log_fd])
-        return int(self._wait_for(Forked, MAX_START_S).pid)
+        try:
+            self._send(Fork(), [channel.fileno(), log_fd])
+            pid = self._wait_for(Forked, MAX_FORK_S).pid
+        except UnavailableError as error:
+            self._process.kill()
+            raise TrialLost(str(error)) from None
+        self._exits.pop(pid, None)  # of an earlier process that had the same number
+        return pid
 
     def wait_ready(self) -> None:
         """Wait until the imports are done.
@@ -145,6 +151,8 @@ class Zygote:
     def close(self) -> None:
         """End the zygote and everything under it."""
         self._channel.close()
+        if self._missing is None:
+            self._process.kill()  # still importing: it has started nothing, and would not hear us
         try:
             self._process.wait(timeout=KILL_WAIT_S)
         except subprocess.TimeoutExpired:
@@ -185,7 +193,9 @@ class Zygote:
             self._exits[message.pid] = message.status
 
     def _died(self) -> UnavailableError:
-        code = self._process.poll()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=KILL_WAIT_S)
+        code = self._process.returncode
         return UnavailableError(f"the warm process ended unexpectedly (exit status {code})")
 
 
@@ -202,7 +212,10 @@ def main() -> None:
     missing = _import_all(sys.argv[3:])
     gc.collect()
     gc.freeze()
-    _Server(sock, missing).run()
+    with contextlib.suppress(Closed):
+        _Server(sock, missing).run()
+    _kill_all_descendants()
+    os._exit(0)
 
 
 def _import_all(modules: Sequence[str]) -> dict[str, str]:
@@ -231,27 +244,24 @@ class _Server:
         self._channel.send(Ready(missing))
 
     def run(self) -> None:
+        """Serve until the tool closes its end, which raises `Closed`."""
         sources = [self._channel.fileno(), self._wakeup_read]
-        try:
-            while True:
-                ready, _, _ = select.select(sources, [], [])
-                if self._wakeup_read in ready:
-                    self._reap()
-                arrived, message = self._channel.poll()
-                if arrived:
-                    self._handle(message)
-        except Closed:
-            _kill_all_descendants()
-            os._exit(0)
+        while True:
+            ready, _, _ = select.select(sources, [], [])
+            if self._wakeup_read in ready:
+                self._reap()
+            arrived, message = self._channel.poll()
+            if arrived:
+                self._handle(message)
 
     def _handle(self, message: object) -> None:
         if isinstance(message, Fork):
-            self._fork(message.name, *self._channel.take_fds())
+            self._fork(*self._channel.take_fds())
         elif isinstance(message, Kill):
             for pid in self._children.intersection(message.pids):
                 _kill_tree(pid, message.signal)
 
-    def _fork(self, name: str, channel_fd: int, log_fd: int) -> None:
+    def _fork(self, channel_fd: int, log_fd: int) -> None:
         zygote_pid = os.getpid()
         pid = os.fork()
         if pid == 0:

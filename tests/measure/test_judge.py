@@ -162,10 +162,24 @@ def test_impossible_figures_are_refused_by_name(metrics: dict[str, float], text:
         summarise(Reported(metrics=metrics))
 
 
+def test_reported_counts_become_whole_numbers() -> None:
+    report = Reported(metrics={"throughput_items_per_s": 5.5, "memory_peak_bytes": 1024.4})
+    measurement = summarise(report)
+    assert measurement.memory_peak_bytes == 1024
+    assert isinstance(measurement.memory_peak_bytes, int)
+    assert measurement.throughput_items_per_s == 5.5
+
+
 def test_a_missing_objective_is_wrong_output() -> None:
     report = Reported(metrics={"latency_p99_s": 0.003})
     found = judge(report, summarise(report), objective())
     assert found.outcome is Outcome.WRONG_OUTPUT and "throughput" in found.reasons[0]
+
+
+def test_a_report_without_a_limited_figure_is_wrong_output() -> None:
+    report = Reported(metrics={"throughput_items_per_s": 100.0})
+    found = judge(report, summarise(report), objective(latency_p99=0.005))
+    assert found.outcome is Outcome.WRONG_OUTPUT and "latency_p99" in found.reasons[0]
 
 
 def test_quiet_calls_are_trusted_and_phases_are_not() -> None:

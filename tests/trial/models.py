@@ -110,6 +110,30 @@ def prints_a_flood() -> nn.Module:
     return Hooked(lambda *_: print("throughput=999999 " * 200, flush=True))
 
 
+def prints_a_page() -> nn.Module:
+    def act(*_: object) -> None:
+        time.sleep(0.002)
+        print("x" * 1000, flush=True)
+
+    return Hooked(act)
+
+
+def raises_oddly() -> nn.Module:
+    def act(*_: object) -> None:
+        raise RuntimeError("\x1b[2Jodd \ud800")
+
+    return Hooked(act)
+
+
+def kills_its_parent() -> nn.Module:
+    def act(call: int, _: torch.Tensor) -> None:
+        if call == 3:
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+
+    return Hooked(act)
+
+
 def writes_bytes() -> nn.Module:
     def act(*_: object) -> None:
         os.write(1, "吞吐量: 好\n".encode("gbk"))

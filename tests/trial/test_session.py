@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from autotune.core.errors import (
     OutOfMemory,
     TrialCrashed,
     TrialError,
+    TrialLost,
     TrialTimeout,
     UsageError,
 )
@@ -22,6 +24,7 @@ from autotune.core.records import Config, GroupSpec, InputSpec, Plan, Samples, W
 from autotune.devices import device_kind, find_device
 from autotune.measure.noise import trust_of
 from autotune.trial.session import Launcher, open_session
+from autotune.workloads import preload_modules
 
 MODELS = Path(__file__).with_name("models.py")
 SHORT = Plan(windows=(Window(duration_s=0.2),), deadline_s=20)
@@ -221,6 +224,61 @@ def is_gone(pid: int) -> bool:
 def test_a_flood_of_output_is_bounded(launcher: Launcher) -> None:
     samples = run(launcher, spec("prints_a_flood"))
     assert samples.start_s.size > 0
+
+
+def test_output_is_taken_from_all_groups_at_once(launcher: Launcher) -> None:
+    plan = Plan(windows=(Window(duration_s=1.0),), deadline_s=20)
+    with (
+        open_session(spec("sleeps_2_ms"), launcher) as waited_for,
+        open_session(spec("prints_a_page"), launcher) as loud,
+    ):
+        for session in (waited_for, loud):
+            session.warm_up(plan)
+        for session in (waited_for, loud):
+            session.begin(plan)
+        waited_for.result()
+        samples = loud.result()
+    assert isinstance(samples, Samples)
+    assert samples.start_s.size > 100  # more than its pipe holds
+    assert float(np.max(samples.latency_s)) < 0.5
+
+
+def test_escape_sequences_and_surrogates_do_not_get_through(launcher: Launcher) -> None:
+    with pytest.raises(TrialCrashed) as caught:
+        run(launcher, spec("raises_oddly"))
+    text = str(caught.value) + caught.value.log_tail
+    assert "odd" in text and "\x1b" not in text
+    text.encode("utf-8")
+
+
+@pytest.mark.parametrize("end", ["kill", "suspend"])
+def test_a_dead_or_stuck_zygote_costs_one_trial(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.trial.warm.MAX_FORK_S", 1.0)
+    with Launcher() as own:
+        assert run(own, spec("plain")).start_s.size > 0
+        zygote = max(psutil.Process().children(), key=lambda p: p.create_time())
+        getattr(zygote, end)()
+        with contextlib.suppress(TrialLost):
+            run(own, spec("plain"))
+        assert run(own, spec("plain")).start_s.size > 0
+
+
+def test_a_zygote_killed_under_a_trial_makes_it_lost() -> None:
+    with Launcher() as own:
+        with pytest.raises(TrialLost):
+            run(own, spec("kills_its_parent"))
+        assert run(own, spec("plain")).start_s.size > 0
+
+
+def test_a_process_number_used_before_is_a_new_process() -> None:
+    with Launcher() as own:
+        group = spec("hangs")
+        zygote = own.zygote(group.environment, preload_modules(group.workload))
+        highest = int(Path("/proc/sys/kernel/pid_max").read_text())
+        zygote._exits = dict.fromkeys(range(1, min(highest, 200_000)), 0)
+        with pytest.raises(TrialTimeout):
+            run(own, group, Plan(windows=(Window(duration_s=0.2),), deadline_s=1.0))
+        assert descendants() == []
 
 
 def test_memory_of_a_trial_is_its_own(launcher: Launcher) -> None:

@@ -1,0 +1,1 @@
+"""One file per command: glue between the layers; values out, nothing printed."""

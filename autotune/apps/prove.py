@@ -1,0 +1,88 @@
+"""Proving the best of a search: fresh measurements beside the baseline, then the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from autotune.core.records import Comparison, Config, Phase, Recommendation, Result, TrialRecord
+from autotune.core.units import format_duration
+from autotune.devices.base import DeviceInfo
+from autotune.results.recommend import Ranking, candidates, decide
+from autotune.search.confirm import confirm
+from autotune.space.search_space import SearchSpace
+from autotune.trial.session import Launcher
+
+MAX_PROOFS = 3
+"""How often the next best are proven when all finalists before them were refused."""
+
+
+def prove(
+    ranking: Ranking,
+    space: SearchSpace,
+    info: DeviceInfo,
+    launcher: Launcher,
+    *,
+    on_progress: Callable[[str], None],
+    on_result: Callable[[Phase, int, Result], None],
+    left_s: Callable[[], float | None],
+) -> Recommendation:
+    """Measure the finalists again and decide; the next best if all of them are refused.
+
+    Args:
+        on_progress: Told of every round. on_result: Given the raw results by record number.
+        left_s: Seconds left of the budget of time, None: no limit.
+    """
+    objective = space.objective
+    fresh: dict[Config, TrialRecord] = {}
+    comparisons: list[Comparison] = []
+    notes: list[str] = []
+    needed_s: float | None = None
+    decided = decide(ranking, objective)
+    for _ in range(MAX_PROOFS):
+        finalists = _finalists(ranking.without(fresh), space)
+        if not finalists:
+            break
+        first = len(fresh)
+        proof = confirm(
+            finalists,
+            ranking.baseline,
+            space,
+            info,
+            launcher,
+            on_progress=on_progress,
+            on_result=lambda phase, number, result, first=first: on_result(  # type: ignore[misc]
+                phase, first + number, result
+            ),
+            time_s=left_s(),
+        )
+        fresh.update({r.config: replace(r, number=first + r.number) for r in proof.records})
+        comparisons += proof.comparisons
+        notes += proof.notes
+        needed_s = proof.seconds_needed
+        decided = decide(
+            ranking, objective, fresh=tuple(fresh.values()), comparisons=comparisons, notes=notes
+        )
+        if not proof.records or _beats_baseline(decided, ranking):
+            break
+    return _with_time_needed(decided, needed_s)
+
+
+def _finalists(ranking: Ranking, space: SearchSpace) -> tuple[TrialRecord, ...]:
+    if space.confirm is None:
+        return ()
+    return candidates(ranking, space.objective, space.confirm.top)
+
+
+def _beats_baseline(decided: Recommendation, ranking: Ranking) -> bool:
+    if decided.record is None:
+        return False
+    return ranking.baseline is None or decided.record.config != ranking.baseline.config
+
+
+def _with_time_needed(decided: Recommendation, needed_s: float | None) -> Recommendation:
+    if decided.status != "undecided" or needed_s is None:
+        return decided
+    more = format_duration(needed_s)
+    needed = f"about {more} more of measuring would settle it (budget.time, confirm.duration)"
+    return replace(decided, reasons=(*decided.reasons, needed))

@@ -1,0 +1,184 @@
+"""From a space file's content to what can be run on this machine."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from autotune.apps.store import without_password
+from autotune.apps.view import View
+from autotune.core.errors import TrialError, UsageError
+from autotune.core.records import Config
+from autotune.core.units import format_duration
+from autotune.devices import find_device
+from autotune.devices.base import DeviceInfo
+from autotune.results.study_result import Origin, StudyFacts
+from autotune.results.words import config_text, limit_text, quoted, value_text
+from autotune.space.search_space import SearchSpace
+from autotune.space.shipped import shipped_dir
+from autotune.trial.group import group_spec
+from autotune.trial.session import Launcher, open_session
+from autotune.version import __version__
+from autotune.workloads import WORKLOADS, check_workload
+from autotune.workloads.grid import read_grid
+
+_ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
+_TOOLS = ("optuna", "numpy", "scipy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A space with everything filled in that only this machine knows.
+
+    Attributes:
+        origin: Whether its figures are measured, replayed or simulated.
+    """
+
+    space: SearchSpace
+    info: DeviceInfo
+    origin: Origin
+
+
+def resolve(space: SearchSpace) -> Resolved:
+    """Find the device, check the workload, fill in what depends on them.
+
+    Raises:
+        UsageError: Device, workload or rules do not fit. UnavailableError: Something is missing.
+    """
+    kind = space.workload.kind
+    check_workload(space.workload)
+    if space.objective.load.kind != "closed":
+        raise UsageError(
+            f"load.{space.objective.load.kind}: this version measures closed loops only; "
+            "write load: {closed: {}}"
+        )
+    on_virtual_clock = WORKLOADS[kind].runs == "virtual" or kind in _ORIGINS
+    name = "simulated" if on_virtual_clock and space.device == "auto" else space.device
+    info = find_device(name)
+    if kind == "replay":
+        space = space.on_grid(read_grid(space.workload.model).rows)
+    rules = () if on_virtual_clock else info.rules
+    space = replace(space.on_device(info.facts, info.core_ladder, rules), device=info.name)
+    return Resolved(space=space, info=info, origin=_ORIGINS.get(kind, "measured"))
+
+
+def preflight(resolved: Resolved, launcher: Launcher, view: View) -> None:
+    """Build the model once, so that a wrong factory is found before a study exists.
+
+    A configuration that cannot run is no mistake of the user's; its trial will say so.
+
+    Raises:
+        UsageError: The model cannot be built at all. UnavailableError: A package is missing.
+    """
+    space = resolved.space
+    if WORKLOADS[space.workload.kind].runs != "child":
+        return
+    view.preparing(f"building {space.workload.model} once")
+    spec = group_spec(space.baseline, space, resolved.info)
+    try:
+        with open_session(spec, launcher, timeout_s=space.trial.timeout_s):
+            pass
+    except TrialError:
+        return
+
+
+def study_facts(resolved: Resolved, command: tuple[str, ...] = ()) -> StudyFacts:
+    """What is kept of a study beside its trials."""
+    space, info = resolved.space, resolved.info
+    return StudyFacts(
+        study=space.study,
+        objective=space.objective,
+        baseline=space.baseline,
+        workload=_workload_text(space),
+        device=f"{info.name}: {info.description}" if resolved.origin == "measured" else "",
+        origin=resolved.origin,
+        params={parameter.name: parameter.choices for parameter in space.params},
+        trials=space.budget.trials,
+        time_s=space.budget.time_s,
+        space_path=shown_path(space.source.path),
+        space_text=space.source.text,
+        settings=_settings(space),
+        environment=_environment(info),
+        command=command,
+    )
+
+
+def shown_path(path: str) -> str:
+    """How to name a space file: a shipped one by its name, one in the working directory shortly."""
+    file = Path(path)
+    if file.parent == shipped_dir("search_spaces").resolve():
+        return file.name
+    try:
+        return str(file.relative_to(Path.cwd())) if path else ""
+    except ValueError:
+        return path
+
+
+def only_config(space: SearchSpace) -> Config:
+    """The configuration of a space without a search: single choices, else the baseline's values.
+
+    Raises:
+        UsageError: A rule forbids it.
+    """
+    fixed = {p.name: p.choices[0] for p in space.params if len(p.choices) == 1}
+    config = space.baseline.changed(**fixed)
+    rule = space.broken_rule(config)
+    if rule is not None:
+        raise UsageError(f"{config_text(config)} breaks the rule '{rule.text}'")
+    if not space.allows(config):
+        raise UsageError(f"{config_text(config)} is not among the recorded configurations")
+    return config
+
+
+def again(space: SearchSpace) -> tuple[str, ...]:
+    """The command that runs a study again."""
+    return ("autotune run", f"--space {quoted(shown_path(space.source.path))}")
+
+
+def _workload_text(space: SearchSpace) -> str:
+    workload = space.workload
+    model = workload.model or workload.kind
+    if workload.kind in _ORIGINS:
+        return f"{Path(model).name} ({workload.kind})"
+    name = Path(model).name if ".py:" in model or "/" in model else model
+    return f"{name} ({workload.kind}, {workload.precision})"
+
+
+def _settings(space: SearchSpace) -> dict[str, str]:
+    trial, confirm, load = space.trial, space.confirm, space.objective.load
+    window = format_duration(trial.duration_s) if trial.duration_s else f"{trial.iterations} calls"
+    time_s = space.budget.time_s
+    goals = " and ".join(goal.metric for goal in space.objective.goals)
+    return {
+        "workload": _workload_text(space),
+        "device": space.device,
+        "objective": f"{space.objective.name} (goal: {goals})",
+        "limits": ", ".join(map(limit_text, space.objective.limits)) or "none",
+        "load": load.kind + (f" at {load.rate_per_s:g}/s" if load.rate_per_s else ""),
+        **{p.name: ", ".join(value_text(p.name, c) for c in p.choices) for p in space.params},
+        "rules": "; ".join(rule.text for rule in space.rules) or "none",
+        "baseline": config_text(space.baseline),
+        "budget": f"{space.budget.trials} trials"
+        + (f", {format_duration(time_s)}" if time_s is not None else ", no limit of time"),
+        "trial": f"{window}, at most {format_duration(trial.timeout_s)}, seed {trial.seed}",
+        "sampler": space.sampler,
+        "confirm": (
+            f"the best {confirm.top}, {format_duration(confirm.duration_s)} each, "
+            f"alpha {confirm.alpha:g}"
+            if confirm
+            else "skipped"
+        ),
+        "storage": without_password(space.storage),
+    }
+
+
+def _environment(info: DeviceInfo) -> dict[str, str]:
+    versions = {"autotune": __version__, "python": platform.python_version()}
+    for tool in _TOOLS:
+        try:
+            versions[tool] = version(tool)
+        except PackageNotFoundError:
+            continue
+    return {**versions, "system": platform.platform(terse=True), **info.versions}

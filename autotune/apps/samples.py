@@ -1,0 +1,38 @@
+"""Raw samples on disk: every call of a trial, so that any figure can be derived again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autotune.core.records import SAMPLE_ARRAYS, Phase, Result, Samples
+
+MAX_CALLS = 50_000
+"""Calls kept of a trial, the first ones; about 2 MB before compression."""
+
+
+def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> Path | None:
+    """Write `samples/<phase>-<number>.npz` in a study's directory.
+
+    Returns:
+        The file, None for finished figures, which have no samples.
+    """
+    if not isinstance(result, Samples):
+        return None
+    order = np.argsort(result.end_s, kind="stable")[:MAX_CALLS]
+    arrays = {
+        name: getattr(result, name)[order]
+        for name in SAMPLE_ARRAYS
+        if getattr(result, name) is not None
+    }
+    path = study_dir / "samples" / f"{phase}-{number}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, allow_pickle=False, call_count=result.end_s.size, **arrays)
+    return path
+
+
+def load_samples(path: Path) -> Samples:
+    """Read what `save_samples` wrote; what the instances knew of themselves is not kept there."""
+    with np.load(path, allow_pickle=False) as file:
+        return Samples(**{name: file[name] for name in SAMPLE_ARRAYS if name in file})

@@ -1,0 +1,101 @@
+"""A study on disk: where it is, what is kept of it, and how it becomes a `StudyResult` again."""
+
+from __future__ import annotations
+
+import os
+import time
+import unicodedata
+from pathlib import Path
+
+from autotune.core.codec import from_json_dict
+from autotune.core.errors import UsageError
+from autotune.results.recommend import decide, rank
+from autotune.results.report import render
+from autotune.results.study_result import Ending, StudyFacts, StudyResult
+from autotune.search.study import StoredStudy
+from autotune.version import __version__
+
+FACTS, ENDING = "facts", "ending"
+"""Keys under which a study keeps what it is about and how its last run ended."""
+
+REPORT = "report.html"
+
+STORAGE = "storage.txt"
+"""In a study's directory: the database it is kept in, if it is not the journal beside it."""
+
+
+def study_dir(studies_dir: Path, study: str) -> Path:
+    """The directory of a study.
+
+    Raises:
+        UsageError: The name could lead out of the studies directory.
+    """
+    name = unicodedata.normalize("NFC", study)
+    if not name or name[0] in ".-" or any(c in "/\\" or not c.isprintable() for c in name):
+        raise UsageError(f"{study!r} is not the name of a study; studies are in {studies_dir}/")
+    return studies_dir / name
+
+
+def remember_storage(directory: Path, url: str) -> None:
+    """Note where a study is kept, for commands that only get its name; never a password."""
+    if url != "journal":
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / STORAGE).write_text(without_password(url) + "\n", encoding="utf-8")
+
+
+def without_password(url: str) -> str:
+    """A database URL that can be shown."""
+    scheme, separator, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{user.partition(':')[0]}{at}{place}"
+
+
+def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult:
+    """Read a study back; nothing is changed.
+
+    Args:
+        storage: Where it is kept; empty: as its directory says, else the journal there.
+    Raises:
+        UsageError: There is no such study. StorageError: It cannot be read.
+    """
+    directory = study_dir(studies_dir, study)
+    storage = storage or _remembered(directory)
+    if storage == "journal" and not directory.is_dir():
+        raise UsageError(f"there is no study {study!r} in {studies_dir}/{_known(studies_dir)}")
+    stored = StoredStudy.load(directory.name, directory, storage=storage)
+    attributes = stored.attributes()
+    if FACTS not in attributes:
+        raise UsageError(f"study {study!r} was begun but holds nothing yet; run it first")
+    facts = from_json_dict(StudyFacts, attributes[FACTS])
+    ending = from_json_dict(Ending, attributes.get(ENDING, {"stopped": "it was killed"}))
+    records = stored.records()
+    recommendation = stored.recommendation()
+    if recommendation is None:
+        recommendation = decide(rank(records, facts.objective, facts.baseline), facts.objective)
+    report = directory / REPORT
+    return StudyResult(
+        facts=facts,
+        records=records,
+        recommendation=recommendation,
+        ending=ending,
+        report=report if report.is_file() else None,
+    )
+
+
+def write_report(result: StudyResult, directory: Path) -> Path:
+    """Write the report, whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path, unfinished = directory / REPORT, directory / f".{REPORT}.{os.getpid()}"
+    unfinished.write_text(render(result, now_s=time.time(), version=__version__), encoding="utf-8")
+    unfinished.replace(path)
+    return path
+
+
+def _remembered(directory: Path) -> str:
+    note = directory / STORAGE
+    return note.read_text(encoding="utf-8").strip() if note.is_file() else "journal"
+
+
+def _known(studies_dir: Path) -> str:
+    names = sorted(p.name for p in studies_dir.glob("*") if p.is_dir() and p.name[0] != ".")
+    return f"; there are {', '.join(names[:8])}{' …' if len(names) > 8 else ''}" if names else ""

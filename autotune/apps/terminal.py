@@ -1,0 +1,229 @@
+"""What a person sees in a terminal, as text: progress and results; `cli.py` puts it out."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from autotune.apps.view import Standing, View
+from autotune.core.records import Config, Measurement, TrialRecord
+from autotune.core.units import format_duration
+from autotune.results.study_result import StudyFacts, StudyResult
+from autotune.results.summary import ORIGIN_NOTICE, figures, headline, reasons, standing
+from autotune.results.tables import top_rows
+from autotune.results.words import (
+    config_text,
+    metric_text,
+    outcome_text,
+    rate_interval_text,
+    reason_text,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+    from autotune.apps.measure import MeasureResult
+
+LAST_SHOWN = 6
+REFRESH_PER_S = 4.0
+
+
+class PlainView(View):
+    """About one line per trial, no control characters.
+
+    Args:
+        say: Puts out one line.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._names: tuple[str, ...] = ()
+
+    def resolved(self, facts: StudyFacts) -> None:
+        self._names = searched(facts)
+        width = max(map(len, facts.settings), default=0)
+        self._say(f"study {facts.study}" + _origin(facts))
+        for name, text in facts.settings.items():
+            self._say(f"  {name:<{width}}  {text}")
+
+    def note(self, text: str) -> None:
+        self._say(f"note: {text}")
+
+    def preparing(self, text: str) -> None:
+        self._say(text)
+
+    def trial_finished(self, record: TrialRecord, standing: Standing) -> None:
+        line = trial_line(record, self._names)
+        width = len(str(standing.total))
+        self._say(f"trial {standing.done:>{width}}/{standing.total}  {line}")
+
+    def confirming(self, text: str) -> None:
+        self._say(text)
+
+
+class LiveView(View):
+    """A picture of a few lines that is redrawn in place; everything lasting is printed above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._plain = PlainView(self._print)
+        self._live: Live | None = None
+        self._facts: StudyFacts | None = None
+        self._last: deque[TrialRecord] = deque(maxlen=LAST_SHOWN)
+        self._standing = Standing(done=0, total=0)
+        self._now = ""
+        self._since_s = time.monotonic()
+
+    def __enter__(self) -> LiveView:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def resolved(self, facts: StudyFacts) -> None:
+        from rich.live import Live
+
+        self._facts = facts
+        self._plain.resolved(facts)
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._picture,
+            refresh_per_second=REFRESH_PER_S,
+            transient=True,
+        )
+        self._live.start()
+
+    def note(self, text: str) -> None:
+        self._plain.note(text)
+
+    def preparing(self, text: str) -> None:
+        self._doing(text)
+
+    def trial_started(self, number: int, config: Config, standing: Standing) -> None:
+        self._standing = standing
+        names = searched(self._facts) if self._facts else None
+        self._doing(f"trial {standing.done + 1}: {config_text(config, names)}")
+
+    def trial_finished(self, record: TrialRecord, standing: Standing) -> None:
+        self._standing = standing
+        self._last.append(record)
+
+    def confirming(self, text: str) -> None:
+        self._doing(text)
+
+    def _doing(self, text: str) -> None:
+        self._now, self._since_s = text, time.monotonic()
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def _picture(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        standing, names = self._standing, searched(self._facts) if self._facts else ()
+        head = f"  {standing.done} of {standing.total} trials"
+        if standing.left_s is not None:
+            head += f", {format_duration(standing.left_s)} left at most"
+        best = "none holds the limits yet"
+        if standing.best is not None:
+            best = trial_line(standing.best, names)
+        elapsed_s = time.monotonic() - self._since_s
+        lines: list[RenderableType] = [
+            Text(""),
+            ProgressBar(total=max(standing.total, 1), completed=standing.done, width=40),
+            Text(head),  # on the bar's line: a bar does not end its own
+            Text.assemble(("best  ", "bold green"), best),
+            Text.assemble(("now   ", "bold"), f"{self._now} ", (f"{elapsed_s:.0f} s", "dim")),
+        ]
+        for record in reversed(self._last):
+            style = "" if str(record.verdict.outcome) == "ok" else "yellow"
+            lines.append(Text(f"      {trial_line(record, names)}", style=style or "dim"))
+        for line in lines:
+            if isinstance(line, Text):
+                line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(*lines)
+
+
+def searched(facts: StudyFacts) -> tuple[str, ...]:
+    """The parameters worth showing of a trial: those that differ between trials."""
+    names = tuple(name for name, choices in facts.params.items() if len(choices) > 1)
+    return names or ("batch_size",)
+
+
+def trial_line(record: TrialRecord, names: tuple[str, ...] = ()) -> str:
+    """A trial on one line: outcome and figures, in columns, then the configuration and why."""
+    throughput = latency = ""
+    if record.measurement is not None:
+        throughput = metric_text("throughput", record.measurement.throughput_items_per_s)
+        if record.measurement.latency_p99_s is not None:
+            latency = f"P99 {metric_text('latency_p99', record.measurement.latency_p99_s)}"
+    line = f"{outcome_text(record.verdict.outcome):<14} {throughput:>11}  {latency:<13}"
+    reason = reason_text(record).partition("\n")[0]
+    why = f"  ({reason})" if reason and record.measurement is None else ""
+    return f"{line}  {config_text(record.config, names or None)}{why}"
+
+
+def _origin(facts: StudyFacts) -> str:
+    return "" if facts.origin == "measured" else f" ({facts.origin}: nothing is measured here)"
+
+
+# --- results -----------------------------------------------------------------------------------
+
+
+def result_lines(result: StudyResult) -> Iterator[str]:
+    """A study's result: the decision with its evidence, or how far it came."""
+    if result.trial_count:
+        yield ""
+        yield f"{result.facts.study}: {result.status}. {headline(result)}"
+        if result.facts.origin in ORIGIN_NOTICE:
+            yield " ".join(ORIGIN_NOTICE[result.facts.origin])
+        if result.shown is not None:
+            yield f"  {config_text(result.shown.config)}"
+        for figure in figures(result):
+            yield f"  {figure.name:<27} {figure.figure:<12} {figure.detail}".rstrip()
+    for name, text in standing(result):
+        yield f"  {name:<27} {text}"
+    if result.report is not None:
+        yield f"  {'Report':<27} {result.report}"
+    if result.trial_count:
+        yield from (f"  - {reason}" for reason in reasons(result))
+    last = result.records[-1] if result.records else None
+    if result.ending.crashed and last is not None and last.log_tail:
+        yield f"\nthe last lines of trial {last.number}:\n{last.log_tail.rstrip()}"
+
+
+def top_lines(result: StudyResult, count: int) -> Iterator[str]:
+    """The best configurations, one per line."""
+    yield f"\nthe best {count}, single trials:"
+    for place, record in enumerate(top_rows(result, count), 1):
+        yield f"  {place:>3}  trial {record.number:<4}  {trial_line(record, result.searched)}"
+
+
+def measurement_lines(result: MeasureResult) -> Iterator[str]:
+    """One configuration's figures with their interval and verdict."""
+    record, measurement = result.record, result.record.measurement or Measurement()
+    yield trial_line(record)
+    throughput = metric_text("throughput", measurement.throughput_items_per_s)
+    if interval := measurement.throughput_ci95_items_per_s:
+        over = f"95 % interval over {len(result.sessions)} fresh sessions"
+        throughput += f"  {over}: {rate_interval_text(interval)}"
+    pairs = {
+        "throughput": throughput,
+        "P99 latency": metric_text("latency_p99", measurement.latency_p99_s),
+        "peak memory": metric_text("memory_peak", measurement.memory_peak_bytes),
+        "verdict": "; ".join((outcome_text(record.verdict.outcome), *record.verdict.reasons)),
+        "trust": measurement.trust,
+    }
+    yield from (f"  {name:<12} {text}" for name, text in pairs.items())

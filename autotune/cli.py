@@ -1,0 +1,385 @@
+"""The command line: arguments in, exit code out; the only place that prints.
+
+Exit codes: 0 done; 1 nothing feasible, nothing complete, given up, or undecided under --strict;
+2 bad file, key or flag; 3 device or package unavailable; 4 storage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
+
+import typer
+
+from autotune.version import __version__
+
+if TYPE_CHECKING:
+    from autotune.apps.dry_run import DryRun
+    from autotune.apps.view import View
+    from autotune.results.study_result import StudyResult
+
+EXIT_OK, EXIT_NOTHING, EXIT_INTERRUPTED = 0, 1, 130
+
+C = TypeVar("C", bound=Callable[..., int])
+
+app = typer.Typer(
+    name="autotune",
+    help="Finds how to run an AI model on an accelerator, and proves it.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Space = Annotated[str, typer.Option(help="Space file: a path, or the name of a shipped one.")]
+Overrides = Annotated[
+    Optional[list[str]],  # noqa: UP045 - typer reads it at run time, on 3.10 too
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Override a key of the space file."),
+]
+StudiesDir = Annotated[Path, typer.Option(help="Where studies are written.")]
+Storage = Annotated[str, typer.Option(help="Database URL, if the study does not know it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Name = Annotated[str, typer.Argument(metavar="STUDY", help="The study's name.")]
+
+
+def main() -> None:
+    """Entry point of the `autotune` command."""
+    _speak_utf8()
+    # Accelerator backends must not load by themselves: this process never touches a device.
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+    app(prog_name="autotune")
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+def command(function: C) -> C:
+    """Make a function that returns an exit code a command; errors become one line and a code."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        raise typer.Exit(_guarded(lambda: function(*args, **kwargs)))
+
+    app.command()(wrapped)
+    return function
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Finds how to run an AI model on an accelerator, and proves it."""
+    if version:
+        print(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@command
+def run(
+    space: Space,
+    overrides: Overrides = None,
+    trials: Annotated[Optional[int], typer.Option(help="budget.trials, over all runs.")] = None,  # noqa: UP045
+    time: Annotated[str, typer.Option(help="budget.time, such as 5min.")] = "",
+    device: Annotated[str, typer.Option(help="device, such as cpu or npu:0.")] = "",
+    sampler: Annotated[str, typer.Option(help="auto, mechanistic, gp, tpe, random, grid.")] = "",
+    seed: Annotated[Optional[int], typer.Option(help="trial.seed.")] = None,  # noqa: UP045
+    study: Annotated[str, typer.Option(help="Name of the study.")] = "",
+    storage: Annotated[str, typer.Option(help="journal, or a database URL.")] = "",
+    studies_dir: StudiesDir = Path("studies"),
+    on_change: Annotated[
+        str, typer.Option(help="refuse or continue a study made under other conditions.")
+    ] = "refuse",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Find the configuration: search, prove, recommend. Run it again to go on."""
+    short = {
+        "budget.trials": trials,
+        "budget.time": time,
+        "device": device,
+        "sampler": sampler,
+        "trial.seed": seed,
+        "study": study,
+        "storage": storage,
+    }
+    from autotune.apps.run import RunInterrupted
+    from autotune.apps.run import run as run_study
+    from autotune.core.errors import UsageError
+    from autotune.space.loader import load_space
+
+    if on_change not in ("refuse", "continue"):
+        raise UsageError(f"--on-change {on_change}: write refuse or continue")
+    resolved = load_space(space, [*(overrides or ()), *_as_overrides(short)])
+    if dry_run:
+        return _dry_run(resolved, as_json)
+    try:
+        with _view(as_json) as view:
+            result = run_study(
+                resolved,
+                studies_dir=studies_dir,
+                view=view,
+                on_change=on_change,  # type: ignore[arg-type]
+                command=_own_command(),
+            )
+    except RunInterrupted as interruption:
+        _print_result(interruption.result, as_json)
+        how = " ".join(interruption.result.facts.command)
+        print(f"interrupted; what is done is kept. Go on with: {how}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    _print_result(result, as_json)
+    return _exit_code(result, strict)
+
+
+@command
+def show(
+    study: Name,
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Every trial as CSV on stdout.")] = False,
+    top: Annotated[int, typer.Option(min=0, help="List the best N configurations.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
+) -> int:
+    """What a study found, again."""
+    from autotune.apps.show import show as load
+    from autotune.apps.terminal import top_lines
+    from autotune.results.tables import to_csv
+
+    result = load(study, studies_dir=studies_dir, storage=storage)
+    if as_csv:
+        print(to_csv(result), end="")
+        return EXIT_OK
+    _print_result(result, as_json)
+    if top and not as_json:
+        _print_lines(top_lines(result, top))
+    return _exit_code(result, strict)
+
+
+@command
+def measure(
+    space: Space,
+    overrides: Overrides = None,
+    device: Annotated[str, typer.Option(help="device, such as cpu or npu:0.")] = "",
+    sessions: Annotated[int, typer.Option(min=2, help="Fresh sessions.")] = 6,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Measure one configuration well: --set batch_size=32 and the like choose it."""
+    from autotune.apps.measure import measure as measure_config
+    from autotune.apps.terminal import measurement_lines
+    from autotune.space.loader import load_space
+
+    chosen = [part for text in overrides or () for part in _parameter(text)]
+    resolved = load_space(space, [*chosen, *_as_overrides({"device": device})])
+    with _view(as_json) as view:
+        result = measure_config(resolved, view=view, sessions=sessions)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print_lines(measurement_lines(result))
+    outcome = str(result.record.verdict.outcome)
+    return EXIT_NOTHING if outcome == "over_limit" or (strict and outcome != "ok") else EXIT_OK
+
+
+@command
+def report(study: Name, studies_dir: StudiesDir = Path("studies"), storage: Storage = "") -> int:
+    """Write studies/STUDY/report.html, a single file that needs no network."""
+    from autotune.apps.report import report as write
+
+    result = write(study, studies_dir=studies_dir, storage=storage)
+    if result.report is None:
+        return _nothing_complete(study)
+    print(result.report)
+    return EXIT_OK
+
+
+@command
+def doctor(as_json: AsJson = False) -> int:
+    """Devices of this machine, why others are not usable, and versions."""
+    from autotune.apps.doctor import doctor as look
+
+    found = look()
+    if as_json:
+        _print_json(found.to_json())
+        return EXIT_OK
+    for discovery in found.devices:
+        for info in discovery.devices:
+            print(f"{info.name:<12} {info.description}")
+        if not discovery.devices:
+            print(f"{discovery.kind:<12} not usable: {discovery.why_not}")
+    for name, text in {**found.versions, "system": found.system}.items():
+        print(f"{name:<12} {text or 'not installed'}")
+    return EXIT_OK
+
+
+# --- what is printed ---------------------------------------------------------------------------
+
+
+def _print_result(result: StudyResult, as_json: bool) -> None:
+    from autotune.apps.terminal import result_lines
+    from autotune.results.tables import to_json
+
+    if as_json:
+        _print_json(to_json(result))
+        return
+    _print_lines(result_lines(result))
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _dry_run(space: Any, as_json: bool) -> int:
+    from autotune.apps.dry_run import dry_run as look
+    from autotune.apps.terminal import PlainView
+    from autotune.core.units import format_duration
+
+    planned: DryRun = look(space)
+    if as_json:
+        _print_json(planned.to_json())
+        return EXIT_OK
+    view = PlainView(print)
+    view.resolved(planned.facts)
+    for note in planned.notes:
+        view.note(note)
+    print(f"  {planned.allowed} of {planned.combinations} combinations keep the rules")
+    about = format_duration(planned.seconds)
+    print(f"  {planned.trials} trials would be run; about {about} with the confirmation")
+    return EXIT_OK
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(json.dumps(data, allow_nan=False, ensure_ascii=False, indent=1))
+
+
+def _nothing_complete(study: str) -> int:
+    print(f"no trial of study {study} is complete; run it first", file=sys.stderr)
+    return EXIT_NOTHING
+
+
+def _exit_code(result: StudyResult, strict: bool) -> int:
+    if not result.trial_count:
+        return _nothing_complete(result.facts.study)
+    if result.ending.crashed:
+        print("the study was given up: its trials crashed alike", file=sys.stderr)
+        return EXIT_NOTHING
+    if result.status == "infeasible" or (strict and result.status == "undecided"):
+        return EXIT_NOTHING
+    return EXIT_OK
+
+
+# --- arguments ---------------------------------------------------------------------------------
+
+
+def _as_overrides(short: dict[str, Any]) -> list[str]:
+    """Short forms as overrides; text is quoted, since a study named 2024 is no number."""
+    return [f"{key}={json.dumps(value)}" for key, value in short.items() if value not in ("", None)]
+
+
+def _parameter(override: str) -> list[str]:
+    """Let `batch_size=32` fix that parameter; anything with a dot is a key of the space file."""
+    key = override.partition("=")[0]
+    if "." in key and not key.startswith("env."):
+        return [override]
+    return [f"params.{override}", f"baseline.{override}"]
+
+
+def _own_command() -> tuple[str, ...]:
+    """This command, quoted for a shell, an option and its value in one word."""
+    words: list[str] = []
+    for word in (w for w in sys.argv[2:] if w not in ("--json", "--strict")):
+        quoted = shlex.quote(word)
+        if word.startswith("-") or not words:
+            words.append(quoted)
+        else:
+            words[-1] += f" {quoted}"
+    return ("autotune run", *words)
+
+
+# --- the process -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _view(as_json: bool) -> Iterator[View]:
+    """The view that fits where the output goes; with JSON on stdout, that is stderr."""
+    from autotune.apps.terminal import LiveView, PlainView
+
+    stream = sys.stderr if as_json else sys.stdout
+    if not stream.isatty():
+        yield PlainView(lambda text: print(text, file=stream, flush=True))
+        return
+    from rich.console import Console
+
+    console = Console(file=stream)
+    if console.is_dumb_terminal:
+        yield PlainView(lambda text: print(text, file=stream, flush=True))
+        return
+    with LiveView(console) as live:
+        yield live
+
+
+def _guarded(body: Callable[[], int]) -> int:
+    """Run a command; turn every expected end into its exit code, with one line for a person."""
+    from autotune.core.errors import AutotuneError
+
+    debug = os.environ.get("AUTOTUNE_DEBUG") == "1"
+    logging.getLogger("autotune").addHandler(_Warnings(logging.WARNING))
+    if debug:
+        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+    try:
+        code = body()
+        sys.stdout.flush()
+    except AutotuneError as error:
+        if debug:
+            traceback.print_exc()
+        print(f"autotune: {error}", file=sys.stderr)
+        if log_tail := getattr(error, "log_tail", ""):
+            print(log_tail.rstrip(), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("autotune: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has left; the interpreter must not try to flush it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INTERRUPTED
+    return code
+
+
+class _Warnings(logging.Handler):
+    """Prints the libraries' warnings; `sys.stderr` is looked up anew, a live view replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"autotune: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """End in good order at the first signal; a second one kills at once."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def _speak_utf8() -> None:
+    """Study names may be in any script, whatever the locale; start over if it forbids that."""
+    if sys.getfilesystemencoding().lower() != "utf-8" and not sys.flags.utf8_mode:
+        environment = {**os.environ, "PYTHONUTF8": "1"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -1,0 +1,26 @@
+"""Foreign text made safe to keep and to show: what models print and raise may hold anything."""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def clean(text: str) -> str:
+    """Text without escape sequences, control characters (newline and tab apart) and surrogates."""
+    text = text.encode("utf-8", errors="backslashreplace").decode("utf-8")
+    text = _ESCAPE_SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _CONTROL.sub("", text)
+
+
+def describe(error: BaseException) -> str:
+    """An exception's type and text, whatever its `__str__` does."""
+    try:
+        words = str(error)
+    except Exception as failure:
+        words = f"(its text cannot be had: {type(failure).__name__})"
+    return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)

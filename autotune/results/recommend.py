@@ -1,0 +1,278 @@
+"""From records to a recommendation: which configurations to prove, and what the proof says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from autotune.core.objective import METRICS, Objective
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, measured
+from autotune.results.gain import chained
+from autotune.results.words import config_text, limit_text, metric_label, metric_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """The measured configurations of a study, one record each.
+
+    Attributes:
+        ranked: Those not shown to break a limit: first those that hold it, best first, then
+            the undecided ones, best first.
+        baseline: The baseline's record, whatever came of it; None if it was never tried.
+        batch_only: The best that differs from the baseline in its batch size alone.
+        closest: With nothing ranked, the one that breaks its limits least.
+    """
+
+    ranked: tuple[TrialRecord, ...] = ()
+    baseline: TrialRecord | None = None
+    batch_only: TrialRecord | None = None
+    closest: TrialRecord | None = None
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The best that holds its limits; if there is none, the best undecided one."""
+        return self.ranked[0] if self.ranked else None
+
+    def without(self, proven: Collection[Config]) -> Ranking:
+        """The ranking of what has not been proven yet; the baseline stays the same."""
+        batch_only = self.batch_only
+        return replace(
+            self,
+            ranked=tuple(r for r in self.ranked if r.config not in proven),
+            batch_only=None if batch_only and batch_only.config in proven else batch_only,
+        )
+
+
+def rank(records: Sequence[TrialRecord], objective: Objective, baseline: Config) -> Ranking:
+    """Order the measured trials by the objective.
+
+    A configuration measured several times counts by its least favourable trial: the best of
+    several short trials is mostly the luckiest.
+    """
+
+    def key(record: TrialRecord) -> tuple[int, float]:
+        return (_OUTCOME_ORDER[record.verdict.outcome], -score(record, objective))
+
+    by_config: dict[Config, TrialRecord] = {}
+    for record in sorted(measured(tuple(records)), key=key):
+        by_config[record.config] = record
+    order = sorted(by_config.values(), key=key)
+    ranked = [r for r in order if r.verdict.outcome is not Outcome.OVER_LIMIT]
+    broken = [r for r in order if r.verdict.outcome is Outcome.OVER_LIMIT]
+    batch_only = [r for r in ranked if is_batch_only(r.config, baseline)]
+    closest = min(broken, key=lambda r: excess_ratio(r, objective), default=None)
+    return Ranking(
+        ranked=tuple(ranked),
+        baseline=next((r for r in reversed(records) if r.config == baseline), None),
+        batch_only=next(iter(_promising(batch_only, objective)), None),
+        closest=None if ranked else closest,
+    )
+
+
+def candidates(ranking: Ranking, objective: Objective, top: int) -> tuple[TrialRecord, ...]:
+    """The configurations worth proving: `top` of them, and the best batch-only one.
+
+    The best that already holds its limits has a seat. The others go to the best figures, those
+    of undecided trials too if their estimates hold: a short trial has too few calls to show
+    the limit of a large batch; the fresh measurement has enough.
+    """
+    chosen = _promising(ranking.ranked, objective)[:top]
+    if ranking.best is not None and ranking.best not in chosen:
+        chosen = [*chosen[: top - 1], ranking.best]
+    if ranking.batch_only is not None and ranking.batch_only not in chosen:
+        chosen.append(ranking.batch_only)
+    return tuple(chosen)
+
+
+def decide(
+    ranking: Ranking,
+    objective: Objective,
+    *,
+    fresh: Sequence[TrialRecord] = (),
+    comparisons: Sequence[Comparison] = (),
+    notes: Sequence[str] = (),
+) -> Recommendation:
+    """Turn the ranking and its proof into a recommendation, always of a tested configuration.
+
+    The fresh measurement decides, not the trial that made a configuration a finalist: the top
+    of many noisy trials is expected to disappoint.
+
+    Args:
+        fresh: One record per configuration measured again, the baseline's included; none if
+            the proof was skipped.
+        comparisons: Of those with the baseline, side by side in pairs of fresh processes.
+        notes: Sentences that came up while proving.
+    """
+    start = Recommendation(
+        status="infeasible",
+        baseline=ranking.baseline,
+        confirmations=tuple(fresh),
+        comparisons=tuple(comparisons),
+    )
+    if ranking.best is None:
+        return replace(start, reasons=(*why_infeasible(ranking, objective), *notes))
+    if not fresh:
+        reasons = ("not measured again: one short trial per configuration is all there is",)
+        unconfirmed = replace(start, status="unconfirmed", record=ranking.best)
+        return replace(unconfirmed, reasons=(*reasons, *notes))
+    return _decide_by_proof(start, ranking, objective, notes)
+
+
+def is_batch_only(config: Config, baseline: Config) -> bool:
+    """True if the batch size, and nothing else, was changed."""
+    return config != baseline and config == baseline.changed(batch_size=config.batch_size)
+
+
+def score(record: TrialRecord, objective: Objective) -> float:
+    """How good a measured trial is, higher is better; -inf if a goal's figure is unknown.
+
+    The weighted sum of the goals' logarithms, so that no unit outweighs another.
+    """
+    total = 0.0
+    for goal in objective.goals:
+        metric = METRICS[goal.metric]
+        value = record.verdict.objectives.get(metric.field)
+        if value is None or not value > 0 or not math.isfinite(value):
+            return -math.inf
+        total += goal.weight * math.log(value) * (1 if metric.better == "higher" else -1)
+    return total
+
+
+def excess_ratio(record: TrialRecord, objective: Objective) -> float:
+    """The largest excess over a limit, relative to the limit; <= 0 holds, inf if unknown."""
+    worst = -math.inf
+    for limit in objective.limits:
+        excess = record.verdict.excess.get(METRICS[limit.metric].field)
+        if excess is None or math.isnan(excess):
+            return math.inf
+        worst = max(worst, excess / abs(limit.bound) if limit.bound else excess)
+    return worst
+
+
+_OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: 2}
+
+
+def _promising(records: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
+    """Those whose estimates hold every limit, best figures first, shown to hold or not."""
+    holding = (r for r in records if excess_ratio(r, objective) <= 0)
+    return sorted(holding, key=lambda r: -score(r, objective))
+
+
+def _decide_by_proof(
+    start: Recommendation,
+    ranking: Ranking,
+    objective: Objective,
+    notes: Sequence[str],
+) -> Recommendation:
+    fresh = start.confirmations
+    base = ranking.baseline.config if ranking.baseline else None
+    start = replace(start, baseline=next((r for r in fresh if r.config == base), ranking.baseline))
+    against = {c.config: c for c in start.comparisons if c.reference == base}
+    winner, promise = _pick(fresh, against, base, objective)
+    if winner is None:
+        reason = "none of the finalists held its limits when measured again"
+        return replace(start, reasons=(reason, *notes))
+    status, reasons = _status(winner, against.get(winner.config), base, objective)
+    return replace(
+        start,
+        status=status,
+        record=winner,
+        against_baseline=against.get(winner.config),
+        against_batch_only=_against_batch_only(winner, start, base),
+        reasons=(*reasons, *promise, *notes),
+    )
+
+
+def _pick(
+    fresh: Sequence[TrialRecord],
+    against: Mapping[Config, Comparison],
+    base: Config | None,
+    objective: Objective,
+) -> tuple[TrialRecord | None, tuple[str, ...]]:
+    """The winner among the fresh measurements, and a word about a better one not shown to hold."""
+
+    def value(record: TrialRecord) -> float:
+        # Absolute figures come from different moments; ratios to a baseline that ran beside do not.
+        if not against or not _wants_throughput(objective):
+            return score(record, objective)
+        compared = against.get(record.config)
+        return math.log(compared.ratio) if compared and compared.ratio > 0 else 0.0
+
+    held = [r for r in fresh if r.verdict.outcome is Outcome.OK]
+    unsure = [r for r in fresh if r.verdict.outcome is Outcome.UNDECIDED]
+    winner = max(held, key=value, default=None)
+    rival = max(unsure, key=value, default=None)
+    if rival is None or (winner is not None and value(rival) <= value(winner)):
+        return winner, ()
+    if winner is None or winner.config == base:
+        return rival, ()
+    promise = f"{config_text(rival.config)} promises more, but its limits could not be shown"
+    return winner, (promise,)
+
+
+def _status(
+    winner: TrialRecord, compared: Comparison | None, base: Config | None, objective: Objective
+) -> tuple[Literal["confirmed", "unconfirmed", "undecided"], tuple[str, ...]]:
+    if winner.verdict.outcome is Outcome.UNDECIDED:
+        return "undecided", winner.verdict.reasons
+    if winner.config == base:
+        return "confirmed", ("no tested configuration was shown to be better than the baseline",)
+    if not _wants_throughput(objective):
+        return "confirmed", ()
+    if compared is None:
+        return "unconfirmed", ("it was measured again, but not side by side with the baseline",)
+    low, high = compared.ratio_ci
+    if not low > 1:
+        level = f"{100 * (1 - compared.alpha):g} %"
+        return "undecided", (
+            f"a gain over the baseline is not shown: {level} interval {low:.3g} to {high:.3g}, "
+            f"from {len(compared.pair_ratios)} pairs",
+        )
+    return "confirmed", ()
+
+
+def _wants_throughput(objective: Objective) -> bool:
+    return any(goal.metric in ("throughput", "arrival_rate") for goal in objective.goals)
+
+
+def _against_batch_only(
+    winner: TrialRecord, proof: Recommendation, base: Config | None
+) -> Comparison | None:
+    """The winner against the best batch-only configuration that was proven beside it."""
+    if base is None or winner.config == base or is_batch_only(winner.config, base):
+        return None
+    held = {
+        record.config
+        for record in proof.confirmations
+        if record.verdict.outcome in (Outcome.OK, Outcome.UNDECIDED)
+        and is_batch_only(record.config, base)
+    }
+    with_base = {c.config: c for c in proof.comparisons if c.reference == base}
+    rivals = [with_base[config] for config in held if config in with_base]
+    if not rivals or winner.config not in with_base:
+        return None
+    rival = max(rivals, key=lambda c: c.ratio)
+    direct = (
+        c for c in proof.comparisons if (c.config, c.reference) == (winner.config, rival.config)
+    )
+    return next(direct, None) or chained(with_base[winner.config], rival)
+
+
+def why_infeasible(ranking: Ranking, objective: Objective) -> tuple[str, ...]:
+    """Sentences for a study in which nothing holds the limits: which, and what came closest."""
+    wanted = " and ".join(limit_text(limit) for limit in objective.limits)
+    if ranking.closest is None:
+        return ("no trial has a measurement",)
+    figures = ", ".join(
+        f"{metric_label(limit.metric)} {metric_text(limit.metric, value)}"
+        for limit in objective.limits
+        if (value := getattr(ranking.closest.measurement, METRICS[limit.metric].field)) is not None
+    )
+    closest = config_text(ranking.closest.config)
+    return (
+        f"no tested configuration holds {wanted}",
+        f"the closest, which does not meet it: {closest} with {figures}",
+    )

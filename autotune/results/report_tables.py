@@ -1,0 +1,168 @@
+"""The report's two tables: every trial, and the fresh measurements of the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from autotune.core.records import Comparison, TrialRecord
+from autotune.core.units import format_duration
+from autotune.results import words
+from autotune.results.curves import figure, latency_metric
+from autotune.results.gain import interval95
+from autotune.results.study_result import StudyResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column: `kind` is its CSS class, `label` its name where a row stands alone."""
+
+    name: str
+    kind: str = "number"
+    unit: str = ""
+
+    @property
+    def breakable(self) -> Markup:
+        """The name, which a narrow column may break after an underscore."""
+        return Markup("_<wbr>").join(self.name.split("_"))
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row: `kind` is its CSS class, `id` its anchor."""
+
+    cells: tuple[str, ...]
+    kind: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table with the sentence above it."""
+
+    caption: str
+    columns: tuple[Column, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+
+def trials_table(result: StudyResult) -> Table:
+    """Every trial in its order, with what it measured and why it ended as it did."""
+    searched = result.searched or ("batch_size",)
+    metric = latency_metric(result)
+    columns = (
+        Column(name="#"),
+        Column(name="outcome", kind="outcome"),
+        *(Column(name=name) for name in searched),
+        Column(name="throughput", unit="items/s"),
+        Column(name=words.metric_label(metric), unit="ms"),
+        Column(name="peak memory", unit="MiB"),
+        Column(name="cost", unit="s"),
+        Column(name="reason", kind="text"),
+    )
+    rows = []
+    for record in result.records:
+        items = words.config_items(record.config)
+        cells = (
+            str(record.number),
+            words.outcome_text(record.verdict.outcome),
+            *(items.get(name, "") for name in searched),
+            *_figures(record, metric),
+            f"{record.cost_s:.2f}",
+            words.reason_text(record),
+        )
+        best = record.config == result.config
+        rows.append(
+            Row(cells=cells, kind=f"{_kind(record)}{' best' if best else ''}",
+                id=f"trial-{record.number}")
+        )  # fmt: skip
+    fixed = [n for n, choices in result.facts.params.items() if len(choices) == 1]
+    caption = "In the order in which they ran; the recommended configuration is marked."
+    if fixed and result.records:
+        caption += f" The same in all: {words.config_text(result.records[0].config, fixed)}."
+    return Table(caption=caption, columns=columns, rows=tuple(rows))
+
+
+def proof_table(result: StudyResult, again: str) -> Table:
+    """The fresh measurements, each with its ratio to the baseline that ran beside it.
+
+    Args:
+        again: What was done to the finalists, in words.
+    """
+    recommendation = result.recommendation
+    if not recommendation.confirmations:
+        caption = f"Nothing was {again}: the figures above rest on one short trial each."
+        return Table(caption=caption)
+    metric = latency_metric(result)
+    against = {
+        c.config: c for c in recommendation.comparisons if c.reference == result.facts.baseline
+    }
+    columns = (
+        Column(name="configuration", kind="text"),
+        Column(name="verdict", kind="outcome"),
+        Column(name="throughput", unit="items/s"),
+        Column(name=words.metric_label(metric), unit="ms"),
+        Column(name="peak memory", unit="MiB"),
+        Column(name="against the baseline", unit="95 % interval"),
+    )
+    rows = tuple(
+        Row(
+            cells=(
+                words.config_text(record.config, result.searched or ("batch_size",)),
+                words.outcome_text(record.verdict.outcome),
+                *_figures(record, metric),
+                _ratio_cell(record, against.get(record.config), result),
+            ),
+            kind=f"{_kind(record)}{' best' if record.config == result.config else ''}",
+        )
+        for record in recommendation.confirmations
+    )
+    return Table(
+        caption=_proof_caption(result, again, list(against.values())), columns=columns, rows=rows
+    )
+
+
+def _proof_caption(result: StudyResult, again: str, comparisons: Sequence[Comparison]) -> str:
+    how = f"The finalists were {again}"
+    if not comparisons:
+        return f"{how}."
+    pairs = max(len(c.pair_ratios) for c in comparisons)
+    beside = (
+        "in alternating windows beside the baseline"
+        if all(c.interleaved for c in comparisons)
+        else "in turns with the baseline, since both did not fit at once"
+    )
+    seconds = sum(r.duration_s for r in result.recommendation.confirmations)
+    return f"{how}, {beside}: {pairs} pairs, {format_duration(seconds)} in all."
+
+
+def _figures(record: TrialRecord, metric: str) -> tuple[str, str, str]:
+    throughput, latency = figure(record, "throughput"), figure(record, metric)
+    memory = figure(record, "memory_peak")
+    decimals = 0 if throughput is None or throughput >= 1000 else 1
+    return (
+        "" if throughput is None else f"{throughput:,.{decimals}f}",
+        "" if latency is None else f"{latency * 1e3:,.3f}",
+        "" if memory is None else f"{memory / 2**20:,.0f}",
+    )
+
+
+def _ratio_cell(record: TrialRecord, comparison: Comparison | None, result: StudyResult) -> str:
+    if record.config == result.facts.baseline:
+        return "baseline"
+    if comparison is None:
+        return ""
+    low, high = interval95(comparison)
+    return f"{words.factor_text(comparison.ratio)} ({words.factor_interval_text((low, high))})"
+
+
+def _kind(record: TrialRecord) -> str:
+    outcome = record.verdict.outcome
+    if outcome.is_measured:
+        return str(outcome)
+    return "retried" if outcome.is_retried else "failed"

@@ -1,0 +1,151 @@
+"""A whole study as a value: what `run` returns and what tables and report are made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from autotune.core.objective import Objective
+from autotune.core.outcomes import Outcome
+from autotune.core.records import SCHEMA_VERSION, Config, Recommendation, Scalar, TrialRecord
+from autotune.results.recommend import Ranking, excess_ratio, rank
+
+Origin = Literal["measured", "replayed", "simulated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFacts:
+    """What a study is about; kept in its storage, so that it can be shown without its space file.
+
+    Attributes:
+        origin: Whether figures were measured here, replayed from a record or computed by a
+            declared cost model.
+        params: Every parameter's choices; a fixed one has a single choice.
+        trials: Trials asked for, over all runs. `time_s`: seconds of one run, None: no limit.
+        space_path: The space file; `space_text`: its text, overrides applied.
+        settings: The resolved values as a person reads them.
+        environment: Versions and machine of the tool's own process.
+        command: How to run the study again, in words quoted for a shell.
+    """
+
+    study: str
+    objective: Objective
+    baseline: Config = Config()
+    workload: str = ""
+    device: str = ""
+    origin: Origin = "measured"
+    params: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
+    trials: int = 0
+    time_s: float | None = None
+    space_path: str = ""
+    space_text: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the last run of a study ended.
+
+    Attributes:
+        complete: All trials asked for, or all there are, have been run.
+        crashed: It was given up because trials crashed alike, one after the other.
+        stopped: Why it ended earlier, in words; empty if it is complete.
+        elapsed_s: Seconds of all runs together, virtual ones included.
+    """
+
+    complete: bool = False
+    crashed: bool = False
+    stopped: str = ""
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """Everything a study found.
+
+    Attributes:
+        records: The baseline's and the search's trials in their order.
+        report: Where the report is, None if none was written.
+    """
+
+    facts: StudyFacts
+    records: tuple[TrialRecord, ...]
+    recommendation: Recommendation
+    ending: Ending = Ending()
+    report: Path | None = None
+
+    @property
+    def status(self) -> str:
+        """confirmed, unconfirmed, undecided or infeasible."""
+        return self.recommendation.status
+
+    @property
+    def config(self) -> Config | None:
+        """The recommended configuration, None if infeasible."""
+        return self.recommendation.record.config if self.recommendation.record else None
+
+    @property
+    def closest(self) -> TrialRecord | None:
+        """If nothing can be recommended: what breaks the limits least, fresh if it was proven."""
+        if self.recommendation.record is not None:
+            return None
+        refused = [
+            record
+            for record in self.recommendation.confirmations
+            if record.verdict.outcome is Outcome.OVER_LIMIT
+        ]
+        objective = self.facts.objective
+        return min(refused, key=lambda r: excess_ratio(r, objective), default=self.ranking.closest)
+
+    @property
+    def shown(self) -> TrialRecord | None:
+        """The recommended trial, else the closest one."""
+        return self.recommendation.record or self.closest
+
+    @property
+    def gain(self) -> float | None:
+        """Throughput over the baseline's: fresh and side by side, else of the single trials."""
+        recommendation = self.recommendation
+        if recommendation.against_baseline is not None:
+            return recommendation.against_baseline.ratio
+        if recommendation.record is None or recommendation.baseline is None:
+            return None
+        if recommendation.record.config == recommendation.baseline.config:
+            return 1.0
+        return _quotient(_throughput(recommendation.record), _throughput(recommendation.baseline))
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """Names of the parameters that have more than one choice."""
+        return tuple(name for name, choices in self.facts.params.items() if len(choices) > 1)
+
+    @property
+    def trial_count(self) -> int:
+        """Trials that count: those whose worker died or was stopped are run again."""
+        return sum(not record.verdict.outcome.is_retried for record in self.records)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Trials by outcome, in the order of the vocabulary, those that occurred alone."""
+        counter = Counter(record.verdict.outcome for record in self.records)
+        return {str(outcome): counter[outcome] for outcome in Outcome if counter[outcome]}
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The measured configurations in their order."""
+        return rank(self.records, self.facts.objective, self.facts.baseline)
+
+
+def _throughput(record: TrialRecord) -> float | None:
+    return record.measurement.throughput_items_per_s if record.measurement else None
+
+
+def _quotient(value: float | None, reference: float | None) -> float | None:
+    return value / reference if value is not None and reference else None

@@ -1,0 +1,203 @@
+"""What a study found in a few figures and sentences; the terminal and the report say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.core.objective import METRICS
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Comparison, Measurement, TrialRecord
+from autotune.core.units import format_duration, format_rate
+from autotune.results import words
+from autotune.results.curves import latency_metric
+from autotune.results.gain import interval95
+from autotune.results.recommend import why_infeasible
+from autotune.results.study_result import StudyResult
+
+AGAIN = {
+    "measured": "measured again in fresh processes",
+    "replayed": "drawn again with fresh noise",
+    "simulated": "simulated again with fresh noise",
+}
+"""How the finalists of a study were proven, by the origin of its figures."""
+
+_STATUS_MEANING = {
+    "confirmed": "{Again}: the limit holds and so does the gain.",
+    "unconfirmed": "From the search alone: not {again}.",
+    "undecided": "What it promises could not be shown within the budget.",
+    "infeasible": "Nothing that was tried holds the limits.",
+}
+ORIGIN_NOTICE = {
+    "simulated": (
+        "Simulated.",
+        "Every figure here comes from a declared cost model on a virtual clock; "
+        "nothing was measured on a device.",
+    ),
+    "replayed": (
+        "Replayed.",
+        "Every figure here comes from a recorded grid, with noise added, on a virtual clock; "
+        "nothing was measured in this study.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure with its name and what qualifies it."""
+
+    name: str
+    figure: str
+    detail: str
+
+
+def measurement_of(record: TrialRecord | None) -> Measurement:
+    """A trial's measurement, one that knows nothing if there is none."""
+    return (record.measurement if record else None) or Measurement()
+
+
+def status_meaning(result: StudyResult) -> str:
+    """What the result's status says, in a sentence."""
+    again = AGAIN[result.facts.origin]
+    text = _STATUS_MEANING[result.status]
+    if result.status == "confirmed" and result.config == result.facts.baseline:
+        text = "{Again}: the limit holds; there is no gain to prove."
+    return text.format(again=again, Again=again.capitalize())
+
+
+def headline(result: StudyResult) -> str:
+    """The decision in one line; the configuration it speaks of is `result.shown`."""
+    limits = " and ".join(words.limit_text(limit) for limit in result.facts.objective.limits)
+    if result.config is None:
+        if not result.counts:
+            return "No trial is complete yet"
+        if result.shown is None:
+            return f"No configuration could be recommended: {words.counts_text(result.counts)}"
+        return f"No tested configuration holds {limits}. The closest one, which does not:"
+    if result.config == result.facts.baseline:
+        return "Keep the baseline: nothing tested was better"
+    if result.gain is None:
+        return "Use this configuration"
+    return f"Use this configuration: {words.factor_text(result.gain)} the baseline's throughput"
+
+
+def reasons(result: StudyResult) -> list[str]:
+    """The recommendation's reasons without those that the headline already says."""
+    said = why_infeasible(result.ranking, result.facts.objective) if result.config is None else ()
+    return [reason for reason in result.recommendation.reasons if reason not in said]
+
+
+def figures(result: StudyResult) -> list[Figure]:
+    """Throughput, latency, gains and memory of the configuration shown; none: no measurement."""
+    shown = result.shown
+    if shown is None or shown.measurement is None:
+        return []
+    measurement = shown.measurement
+    tiles = [_throughput_figure(measurement), _latency_figure(result, shown, measurement)]
+    if result.config is not None:
+        tiles += [_gain_figure(result), _batch_only_figure(result)]
+    if measurement.memory_peak_bytes is not None:
+        text = words.metric_text("memory_peak", measurement.memory_peak_bytes)
+        tiles.append(Figure(name="Peak memory", figure=text, detail="all instances together"))
+    return tiles
+
+
+def _throughput_figure(measurement: Measurement) -> Figure:
+    value, interval = (
+        measurement.throughput_items_per_s,
+        measurement.throughput_ci95_items_per_s,
+    )
+    detail = f"95 % interval {words.rate_interval_text(interval)}" if interval else "no interval"
+    figure = words.metric_text("throughput", value).removesuffix("/s")
+    return Figure(name="Throughput, items/s", figure=figure, detail=detail)
+
+
+def _latency_figure(result: StudyResult, shown: TrialRecord, measurement: Measurement) -> Figure:
+    metric = latency_metric(result)
+    field = METRICS[metric].field
+    limit = next((x for x in result.facts.objective.limits if x.metric == metric), None)
+    if limit is None:
+        detail = "no limit was set"
+    elif shown.verdict.outcome is Outcome.UNDECIDED:
+        detail = f"not shown to hold ≤ {words.metric_text(metric, limit.bound)}"
+    elif shown.verdict.excess.get(field, 0.0) > 0:
+        detail = f"breaks ≤ {words.metric_text(metric, limit.bound)}"
+    else:
+        detail = f"holds ≤ {words.metric_text(metric, limit.bound)}"
+    name = words.metric_label(metric)
+    figure = words.metric_text(metric, getattr(measurement, field))
+    return Figure(name=name[0].upper() + name[1:], figure=figure, detail=detail)
+
+
+def _gain_figure(result: StudyResult) -> Figure:
+    name = "Gain over the baseline"
+    if result.config == result.facts.baseline:
+        return Figure(name=name, figure="none", detail="it is the baseline")
+    if result.gain is None:
+        return Figure(name=name, figure=words.UNKNOWN, detail="the baseline has no measurement")
+    throughput = measurement_of(result.recommendation.baseline).throughput_items_per_s
+    rate = f"baseline {format_rate(throughput)}" if throughput else ""
+    against = result.recommendation.against_baseline
+    proof = _interval_text(against) if against else "single trials, no interval"
+    return Figure(
+        name=name,
+        figure=words.factor_text(result.gain),
+        detail="; ".join(part for part in (proof, rate) if part),
+    )
+
+
+def _batch_only_figure(result: StudyResult) -> Figure:
+    name, against = "Gain over batch size alone", result.recommendation.against_batch_only
+    if against is None:
+        figure = "not shown" if _has_rival(result) else "none"
+        return Figure(name=name, figure=figure, detail=_why_no_rival(result))
+    reference = f"batch_size={against.reference.batch_size}"
+    figure = words.factor_text(against.ratio)
+    if interval95(against)[0] <= 1:
+        return Figure(
+            name=name,
+            figure="none shown",
+            detail=f"{figure} over {reference}; {_interval_text(against)}",
+        )
+    return Figure(name=name, figure=figure, detail=f"{_interval_text(against)}; {reference}")
+
+
+def _has_rival(result: StudyResult) -> bool:
+    """True if another batch size alone held the limits and the winner is more than that."""
+    if result.config is None or result.ranking.batch_only is None:
+        return False
+    baseline = result.facts.baseline
+    return result.config.changed(batch_size=baseline.batch_size) != baseline
+
+
+def _why_no_rival(result: StudyResult) -> str:
+    """Why there is no gain over the best batch-only configuration to tell."""
+    if result.ranking.batch_only is None:
+        return "no other batch size alone held the limits"
+    if not _has_rival(result):
+        return "nothing but the batch size was changed"
+    if not result.recommendation.confirmations:
+        return "not measured side by side"
+    return "the batch-only configuration did not hold when measured again"
+
+
+def _interval_text(comparison: Comparison) -> str:
+    low, high = interval95(comparison)
+    if not high < float("inf"):
+        return "too few pairs for an interval"
+    return f"95 % interval {words.factor_interval_text((low, high))}"
+
+
+def standing(result: StudyResult) -> list[tuple[str, str]]:
+    """How far the search went, how long it took, and whether its figures can be trusted."""
+    ending = result.ending
+    trials = f"{result.trial_count} of {result.facts.trials}"
+    if result.counts:
+        trials += f" ({words.counts_text(result.counts)})"
+    search = "complete" if ending.complete else f"not complete: {ending.stopped or 'still running'}"
+    pairs = [("Trials", trials), ("Search", search)]
+    if ending.elapsed_s:
+        clock = "Time" if result.facts.origin == "measured" else "Time, mostly virtual"
+        pairs.append((clock, format_duration(ending.elapsed_s)))
+    if result.shown is not None and result.shown.measurement is not None:
+        pairs.append(("Trust", result.shown.measurement.trust))
+    return pairs

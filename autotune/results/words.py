@@ -1,0 +1,130 @@
+"""Figures, configurations and limits as a person reads them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Collection, Mapping
+
+from autotune.core.objective import METRICS, Limit
+from autotune.core.records import Config, Scalar, TrialRecord
+from autotune.core.units import format_duration, format_rate, format_size
+
+UNKNOWN = "unknown"
+
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "duration": format_duration,
+    "size": format_size,
+    "rate": format_rate,
+    "power": lambda value: f"{value:.3g} W",
+}
+_LABELS = {
+    "latency_mean": "mean latency",
+    "latency_p50": "P50 latency",
+    "latency_p90": "P90 latency",
+    "latency_p99": "P99 latency",
+    "latency_p999": "P99.9 latency",
+    "throughput": "throughput",
+    "arrival_rate": "arrival rate",
+    "memory_peak": "peak memory",
+    "power": "power",
+}
+_OUTCOMES = {
+    "ok": "ok",
+    "over_limit": "over the limit",
+    "undecided": "undecided",
+    "oom": "out of memory",
+    "timeout": "timed out",
+    "compile_error": "does not compile",
+    "crashed": "crashed",
+    "wrong_output": "wrong output",
+    "lost": "lost",
+    "interrupted": "interrupted",
+}
+
+
+def metric_label(metric: str) -> str:
+    """A metric of the space file in words: "P99 latency"."""
+    return _LABELS.get(metric, metric)
+
+
+def metric_text(metric: str, value: float | None) -> str:
+    """A metric's value with its unit."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return _FORMATS[METRICS[metric].unit](value)
+
+
+def limit_text(limit: Limit) -> str:
+    """A limit: "P99 latency ≤ 20.0 ms"."""
+    sign = "≤" if METRICS[limit.metric].better == "lower" else "≥"
+    return f"{metric_label(limit.metric)} {sign} {metric_text(limit.metric, limit.bound)}"
+
+
+def outcome_text(outcome: str) -> str:
+    """An outcome in words."""
+    return _OUTCOMES[outcome]
+
+
+def value_text(name: str, value: Scalar) -> str:
+    """A parameter's value as it can be written in a space file."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if name == "max_queue_delay" and isinstance(value, (int, float)):
+        return f"{value * 1e3:g}ms"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def config_items(config: Config, names: Collection[str] | None = None) -> dict[str, str]:
+    """The parameters of a configuration as text, those of `names` alone if given."""
+    return {
+        name: value_text(name, value)
+        for name, value in config.as_dict().items()
+        if names is None or name in names
+    }
+
+
+def config_text(config: Config, names: Collection[str] | None = None) -> str:
+    """A configuration on one line: "batch_size=32 instance_count=2"."""
+    items = config_items(config, names)
+    return " ".join(f"{name}={value}" for name, value in items.items()) or "the only configuration"
+
+
+def set_arguments(config: Config) -> list[str]:
+    """The configuration as command-line options, each quoted for a shell."""
+    return [f"--set {quoted(f'{name}={value}')}" for name, value in config_items(config).items()]
+
+
+def quoted(text: str) -> str:
+    """Text as one word of a shell command."""
+    return shlex.quote(text)
+
+
+def factor_text(ratio: float) -> str:
+    """A gain: "2.70×"."""
+    return f"{ratio:,.{_decimals(ratio)}f}×" if math.isfinite(ratio) else UNKNOWN
+
+
+def factor_interval_text(interval: tuple[float, float]) -> str:
+    """The interval of a gain: "2.61 to 2.80"."""
+    decimals = _decimals(interval[1])
+    return f"{interval[0]:,.{decimals}f} to {interval[1]:,.{decimals}f}"
+
+
+def _decimals(ratio: float) -> int:
+    return 0 if ratio >= 100 else 1 if ratio >= 10 else 2
+
+
+def rate_interval_text(interval: tuple[float, float]) -> str:
+    """The interval of a rate: "1,902 to 1,998/s"."""
+    return f"{format_rate(interval[0]).removesuffix('/s')} to {format_rate(interval[1])}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Trials by outcome: "20 ok, 7 over the limit"."""
+    return ", ".join(f"{count} {outcome_text(name)}" for name, count in counts.items() if count)
+
+
+def reason_text(record: TrialRecord) -> str:
+    """The most telling reason of a trial's outcome, empty if it gave none."""
+    return record.verdict.reasons[0] if record.verdict.reasons else ""

@@ -1,0 +1,82 @@
+"""What must not change within a study, and what changed since it was last run."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from autotune.core.objective import METRICS, Objective
+from autotune.core.records import WorkloadSpec
+from autotune.devices.base import DeviceInfo
+from autotune.space.search_space import SearchSpace
+
+MAX_HASHED_BYTES = 64 * 2**20
+
+
+def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
+    """The conditions that make figures of a study comparable, each in words."""
+    workload, trial = space.workload, space.trial
+    window = f"{trial.duration_s:g} s" if trial.duration_s else f"{trial.iterations} iterations"
+    return {
+        "workload": " ".join(part for part in (workload.kind, workload.model) if part),
+        "precision": workload.precision,
+        "inputs": "; ".join(map(str, workload.inputs)),
+        "workload options": _plain(workload.options),
+        "model file": _content(workload),
+        "device": f"{info.kind}: {info.description}",
+        "core count": str(info.core_count),
+        "objective": _objective(space.objective),
+        "trial": f"{window}, seed {trial.seed}",
+        "python": platform.python_version(),
+        **{f"version of {name}": version for name, version in sorted(info.versions.items())},
+    }
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """The items that differ, as "name was old, now new"."""
+    names = [*old, *(name for name in new if name not in old)]
+    return [
+        f"{name} was {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
+        for name in names
+        if old.get(name, "") != new.get(name, "")
+    ]
+
+
+def space_changes(old: Mapping[str, list[object]], space: SearchSpace) -> Iterator[str]:
+    """The parameters whose choices differ, as "name was [...], now [...]"."""
+    new = {p.name: list(p.choices) for p in space.params}
+    for name in [*old, *(name for name in new if name not in old)]:
+        if list(old.get(name, [])) != new.get(name, []):
+            yield f"{name} was {old.get(name, 'not there')}, now {new.get(name, 'not there')}"
+
+
+def _objective(objective: Objective) -> str:
+    goals = ", ".join(
+        f"{METRICS[g.metric].better} {g.metric} x{g.weight:g}" for g in objective.goals
+    )
+    limits = ", ".join(f"{limit.metric} {limit.bound:g}" for limit in objective.limits)
+    load = objective.load
+    rate = "" if load.rate_per_s is None else f" {load.rate_per_s:g}/s"
+    arrivals = f"{load.kind}{rate} {load.trace}".strip()
+    return f"{objective.name}: {goals}; limits: {limits or 'none'}; load: {arrivals}"
+
+
+def _content(workload: WorkloadSpec) -> str:
+    """A digest of the model's file, since a changed model is another workload."""
+    path = Path(workload.model.rsplit(":", 1)[0] if ".py:" in workload.model else workload.model)
+    if not workload.model or not path.is_file():
+        return ""
+    size = path.stat().st_size
+    if size > MAX_HASHED_BYTES:
+        return f"{size} bytes"
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={_plain(value[k])}" for k in sorted(value))
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    return str(value)

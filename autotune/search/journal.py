@@ -1,0 +1,198 @@
+"""The journal file: its lock, and the repair of a line that a killed writer left unfinished."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from optuna.storages.journal import JournalFileBackend
+
+from autotune.core.errors import StorageError
+from autotune.search.process import is_alive, process_start
+
+log = logging.getLogger(__name__)
+
+SAY_AFTER_S = 1.0
+GRACE_S = 5.0  # a healthy writer holds the lock for milliseconds
+LOCK_WAIT_S = 60.0
+MAX_SLEEP_S = 0.1
+
+
+class JournalLock:
+    """An exclusive lock file that needs neither links nor locking of the file system.
+
+    It names its holder: the lock of a dead process of this host is taken over at once, that of
+    an unknown holder once it has not changed for `grace_s`. Whoever waits says so.
+    """
+
+    def __init__(self, journal: Path, *, grace_s: float = GRACE_S) -> None:
+        # Optuna's own locks use the same name, so that its dashboard waits for us too.
+        self.path = journal.with_name(journal.name + ".lock")
+        self._grace_s = grace_s
+        self._token = ""
+
+    def acquire(self) -> None:
+        """Wait for the lock.
+
+        Raises:
+            StorageError: A live process held it for `LOCK_WAIT_S`, or it cannot be made.
+        """
+        began_s = time.monotonic()
+        seen, seen_since_s, said, sleep_s = "", began_s, False, 0.001
+        while not self._try():
+            now_s = time.monotonic()
+            holder = self._holder()
+            if holder != seen:
+                seen, seen_since_s = holder, now_s
+            alive = _is_holder_alive(holder)
+            if not said and now_s - began_s > SAY_AFTER_S:
+                said = True
+                log.warning("waiting for the lock %s: %s", self.path, _likely_cause(alive))
+            if alive is False or (alive is None and now_s - seen_since_s > self._grace_s):
+                self._break(holder)
+            elif now_s - began_s > LOCK_WAIT_S:
+                raise StorageError(
+                    f"{self.path}: held for {LOCK_WAIT_S:.0f} s by a live process ({holder})"
+                )
+            time.sleep(sleep_s)
+            sleep_s = min(2 * sleep_s, MAX_SLEEP_S)
+
+    def release(self) -> None:
+        """Give the lock back, unless another process took it over meanwhile."""
+        if self._token and self._read() == self._token:
+            self.path.unlink(missing_ok=True)
+        self._token = ""
+
+    def _try(self) -> bool:
+        token = f"{socket.gethostname()} {os.getpid()} {process_start(os.getpid())} {uuid.uuid4()}"
+        try:
+            handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be written ({error.strerror})") from error
+        self._token = token
+        with os.fdopen(handle, "w") as file:
+            file.write(token)
+        return True
+
+    def _read(self) -> str:
+        try:
+            return "" if self.path.is_symlink() else self.path.read_text("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def _holder(self) -> str:
+        """Who holds the lock; a foreign lock is known by its age alone; "" if it is gone."""
+        try:
+            return self._read() or f"foreign {self.path.lstat().st_mtime_ns}"
+        except OSError:
+            return ""
+
+    def _break(self, holder: str) -> None:
+        log.warning("taking over the lock %s, which its holder left behind", self.path)
+        aside = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
+        if self._holder() != holder:
+            return  # its holder or another waiter was faster
+        try:
+            self.path.rename(aside)
+            aside.unlink()
+        except FileNotFoundError:
+            return
+
+
+def _is_holder_alive(holder: str) -> bool | None:
+    """Whether the lock's holder lives; None if that cannot be known from here."""
+    host, pid, start, *_ = [*holder.split(), "", "", ""]
+    if host != socket.gethostname() or not pid.isdigit():
+        return None
+    return is_alive(int(pid), start)
+
+
+def _likely_cause(alive: bool | None) -> str:
+    if alive:
+        return "another process is writing to this study"
+    return f"probably left behind by a killed process; taken over after {GRACE_S:.0f} s"
+
+
+class JournalFile(JournalFileBackend):
+    """Optuna's journal file that repairs an unfinished last line before it appends.
+
+    Without that, a writer killed within a line makes the file unreadable for good as soon as
+    the next line is appended to the torn one.
+    """
+
+    def __init__(self, path: Path, lock: JournalLock) -> None:
+        super().__init__(str(path))
+        self._path = path
+        self._own_lock = lock
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append operations under the lock."""
+        lines = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in logs)
+        self._own_lock.acquire()
+        try:
+            drop_torn_line(self._path)
+            with self._path.open("ab") as file:
+                file.write(lines.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(f"{self._path}: {error.strerror}") from error
+        finally:
+            self._own_lock.release()
+
+    def repair(self) -> None:
+        """Drop what a killed writer left unfinished.
+
+        Raises:
+            StorageError: A line before the last one is damaged.
+        """
+        self._own_lock.acquire()
+        try:
+            drop_torn_line(self._path)
+            check_lines(self._path)
+        finally:
+            self._own_lock.release()
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut a last line without its end; its writer died before anyone was told it was kept."""
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size == 0:
+            return
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) == b"\n":
+            return
+        file.seek(0)
+        keep = file.read().rfind(b"\n") + 1
+        file.truncate(keep)
+    log.warning(
+        "%s: dropped an unfinished last line of %d bytes, left by a killed writer",
+        path,
+        size - keep,
+    )
+
+
+def check_lines(path: Path) -> None:
+    """Check that every line can be decoded.
+
+    Raises:
+        StorageError: Names the first line that cannot.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                json.loads(line)
+            except ValueError:
+                raise StorageError(
+                    f"{path}:{number}: not a line of a journal; restore the file from a copy, or "
+                    "start a new study with --study"
+                ) from None

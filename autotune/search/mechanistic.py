@@ -1,0 +1,433 @@
+"""The project's own sampler: a few probes, then the trial that promises the recommendation most.
+
+An ordinary optuna sampler, for ask/tell and `optimize`, on any storage, with any number of
+workers. It keeps no state that matters between asks (parsed trials are cached), so that
+workers agree and a resumed study goes on as if it had not stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.samplers import BaseSampler
+from optuna.search_space import intersection_search_space
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.core.codec import from_json_dict
+from autotune.core.objective import Objective
+from autotune.core.records import Config, Floats, Ints, Scalar, TrialRecord
+from autotune.search.encoding import Dimension, Encoding
+from autotune.search.posterior import (
+    VALUE_SCALE,
+    Observation,
+    Posterior,
+    Question,
+    config_of,
+    encode,
+    observe,
+)
+from autotune.search.telling import RUNS
+from autotune.space.search_space import SearchSpace
+
+PROBES = 6
+MAX_GRID = 20_000  # larger spaces are searched in random parts and around the best
+MAX_LEVELS = 64  # choices a numeric distribution is cut into
+MAX_FINALISTS = 1000  # configurations whose gain is worked out exactly in one ask
+SMALL_GAIN = 5e-3  # below this expected gain the model is doubted and something new is tried
+DOUBT = 3.0
+
+
+class Candidates:
+    """The configurations that may be proposed, as rows of choice indices.
+
+    Attributes:
+        rows: All of them, or in a very large space a random part.
+        is_whole: True if it is all of them.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        space: SearchSpace | None,
+        seed: int,
+        *,
+        rows: Ints | None = None,
+    ) -> None:
+        """List what `space` allows, or take `rows` as all there is."""
+        self.encoding = encoding
+        self._space = space
+        self.sizes = [len(d.choices) for d in encoding.dimensions]
+        self.is_whole = rows is not None or math.prod(self.sizes) <= MAX_GRID
+        self.rows: Ints = rows if rows is not None else self._allowed(self._listed(seed))
+        self.features = encoding.features(self.rows)
+
+    def _listed(self, seed: int) -> Ints:
+        """All rows, or many random ones."""
+        if self.is_whole:
+            flat = np.arange(math.prod(self.sizes))
+            return np.stack(np.unravel_index(flat, self.sizes), axis=1)
+        rng = np.random.default_rng(seed)
+        drawn = [rng.integers(size, size=MAX_GRID // 2) for size in self.sizes]
+        return np.unique(np.stack(drawn, axis=1), axis=0)
+
+    def _allowed(self, rows: Ints) -> Ints:
+        space = self._space
+        if space is None or not space.rules:
+            return rows
+        keep = [space.allows(Config.from_dict(config_of(self.encoding, row))) for row in rows]
+        kept: Ints = rows[np.array(keep, dtype=bool)]
+        return kept
+
+    def code(self, rows: Ints) -> Ints:
+        """One number per row."""
+        code = np.zeros(len(rows), dtype=np.int64)
+        for column, size in enumerate(self.sizes):
+            code = code * size + rows[:, column]
+        return code
+
+    def around(self, centres: Ints) -> Ints:
+        """The allowed configurations that differ from one of `centres` in one parameter."""
+        found = []
+        for column, dimension in enumerate(self.encoding.dimensions):
+            moved = np.repeat(centres, len(dimension.choices), axis=0)
+            moved[:, column] = np.tile(np.arange(len(dimension.choices)), len(centres))
+            found.append(moved)
+        return self._allowed(np.unique(np.vstack(found), axis=0))
+
+
+def propose(
+    posterior: Posterior,
+    grid: Candidates,
+    *,
+    pending: Ints,
+    barred: set[tuple[int, ...]],
+    number: int,
+    seed: int,
+) -> tuple[int, ...] | None:
+    """The configuration whose measurement should help most.
+
+    Args:
+        pending: Configurations being measured by others.
+        barred: Configurations that must not come again.
+        number: How many trials there have been, to number the probes.
+    Returns:
+        A row of choice indices; None if there is nothing left to propose.
+    """
+    rows, features = grid.rows, grid.features
+    if not grid.is_whole and len(posterior.tested):
+        rows = np.unique(np.vstack([rows, grid.around(posterior.tested[-5:])]), axis=0)
+        features = grid.encoding.features(rows)
+    free = ~np.isin(grid.code(rows), grid.code(_as_rows(barred, len(grid.sizes))))
+    if not free.any():
+        return None
+    runs = np.where(free, posterior.runs(rows, features), -1.0)
+    if posterior.surrogate is None or number < PROBES:
+        best = _probe(rows, runs, number, grid.sizes, seed)
+        return tuple(rows[best].tolist())
+    posterior = posterior.expecting(pending)
+    assert posterior.surrogate is not None
+    cross = posterior.surrogate.cross(features)
+    finalists = np.arange(len(rows))
+    if len(rows) > MAX_FINALISTS:
+        rough = posterior.gain(cross, rough=True) * runs
+        finalists = np.argpartition(-rough, MAX_FINALISTS)[:MAX_FINALISTS]
+        cross = cross.take(finalists)
+    gain = np.where(runs[finalists] < 0, -1.0, posterior.gain(cross) * runs[finalists])
+    if gain.max() < SMALL_GAIN:
+        tried = np.isin(grid.code(rows[finalists]), grid.code(posterior.tested))
+        gain = posterior.gain(cross, doubt=DOUBT) * np.where(tried, 1e-6, 1.0)
+        gain = np.where(runs[finalists] < 0, -1.0, gain * runs[finalists])
+    best = int(finalists[np.argmax(gain)])
+    return tuple(rows[best].tolist())
+
+
+def _as_rows(rows: Iterable[tuple[int, ...]], width: int) -> Ints:
+    return np.array(list(rows), dtype=np.int64).reshape(-1, width)
+
+
+def _probe(rows: Ints, runs: Floats, number: int, sizes: Sequence[int], seed: int) -> int:
+    """Index of the row nearest to a point of a design that spreads over all parameters.
+
+    A parameter with few choices goes through them in turn, in an order of the seed's, so that
+    the probes see each; a longer one follows the additive recurrence of the generalised golden
+    ratio (Roberts 2018). The ends of long ladders are left out: they say least about the middle.
+    """
+    rng = np.random.default_rng(seed)
+    count = len(sizes)
+    ratio = 2.0
+    for _ in range(40):
+        ratio = (1.0 + ratio) ** (1.0 / (count + 1))
+    distance = np.zeros(len(rows))
+    for column, size in enumerate(sizes):
+        place = (rng.random() + (number + 1) * ratio ** -(column + 1.0)) % 1.0
+        order = rng.permutation(size)
+        if size <= PROBES:
+            distance += rows[:, column] != order[number % size]
+        else:
+            distance += ((rows[:, column] + 0.5) / size - (0.1 + 0.8 * place)) ** 2
+    return int(np.argmin(np.where(runs > 0.5, distance, distance + 100.0 * (1.0 + (runs < 0)))))
+
+
+class MechanisticSampler(BaseSampler):
+    """Proposes configurations by a mechanistic model of serving; see `surrogate`.
+
+    Args:
+        space: Its allowed configurations are the only ones proposed; without it, the grid
+            comes from the distributions (the ladder 1, 2, 3, 4, 6, 8, 12 ... for a log integer).
+        objective: Goals and limits; by default the space's. Without any, a trial's value and
+            constraints are all that is used, and so they are for trials without a record.
+    """
+
+    def __init__(
+        self,
+        *,
+        space: SearchSpace | None = None,
+        objective: Objective | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._space = space
+        self._objective = objective or (space.objective if space is not None else None)
+        self._seed = seed
+        self._grid: Candidates | None = None
+        self._grid_key: object = None
+        self._plans: dict[int, dict[str, Scalar]] = {}
+        self._records: dict[tuple[int, str], TrialRecord] = {}
+
+    # --- what optuna calls ---------------------------------------------------------------------
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """The parameters that all trials have; with a space none, see `sample_independent`."""
+        if self._space is not None:
+            return {}
+        found = intersection_search_space(study.get_trials(deepcopy=False))
+        return {name: d for name, d in found.items() if not d.single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The next configuration; nothing if there is no parameter."""
+        if not search_space:
+            return {}
+        values = self._next(study, trial, search_space)
+        return {name: values[name] for name in search_space}
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """One parameter of the next configuration of the space.
+
+        A space says itself what there is, so whichever distributions a trial uses do. Of a
+        parameter of which nothing is known, the choices are spread over the first trials.
+        """
+        if self._space is not None:
+            if trial.number not in self._plans:
+                self._plans[trial.number] = self._next(study, trial, {})
+            value = self._plans[trial.number].get(param_name)
+            if value is not None and param_distribution._contains(
+                param_distribution.to_internal_repr(value)
+            ):
+                return value
+        choices = _choices(param_distribution)
+        name_offset = zlib.crc32(param_name.encode()) / 2**32
+        place = (name_offset + self._seed * 0.7549 + trial.number * 0.6180) % 1.0
+        return choices[min(int(place * len(choices)), len(choices) - 1)]
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Forget the plan of a finished trial."""
+        self._plans.pop(trial.number, None)
+
+    def _next(
+        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Scalar]:
+        """The configuration to measure next."""
+        grid = self._grid_for(search_space)
+        history = self._history(study, trial, grid.encoding)
+        row = propose(
+            Posterior(grid.encoding, history.question, history.observations),
+            grid,
+            pending=_as_rows(history.pending, len(grid.sizes)),
+            barred=history.barred,
+            number=history.number,
+            seed=self._seed,
+        )
+        if row is None:  # all is barred; optuna wants a configuration all the same
+            row = tuple(grid.rows[trial.number % len(grid.rows)].tolist())
+        return config_of(grid.encoding, row)
+
+    # --- the study as the model sees it --------------------------------------------------------
+
+    def _grid_for(self, search_space: Mapping[str, BaseDistribution]) -> Candidates:
+        key = None if self._space is not None else tuple(sorted(map(str, search_space.items())))
+        if self._grid is None or key != self._grid_key:
+            if self._space is not None:
+                encoding = encode(self._space)
+            else:
+                pairs = search_space.items()
+                encoding = Encoding([Dimension.of(n, _choices(d)) for n, d in pairs])
+            self._grid = Candidates(encoding, self._space, self._seed)
+            self._grid_key = key
+        return self._grid
+
+    def _history(self, study: Study, trial: FrozenTrial, encoding: Encoding) -> History:
+        """Sort all trials but this one into observed, pending and barred ones."""
+        fixed = {d.name: d.choices[0] for d in encoding.dimensions if len(d.choices) == 1}
+        trials = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
+        rows = {t.number: encoding.row({**fixed, **t.params}) for t in trials}
+        trials = [t for t in trials if rows[t.number] is not None]
+        done = [t for t in trials if t.state is TrialState.COMPLETE]
+        records = {t.number: self._record(t) for t in trials if RECORD_KEY in t.user_attrs}
+        pending = [t for t in trials if t.state is TrialState.RUNNING]
+        failed = [t for t in trials if t.state is TrialState.FAIL]
+        accidents = [t for t in failed if not _is_retried(records.get(t.number))]
+        if self._objective is not None and any(t.number in records for t in done):
+            question = Question.of(self._objective, encoding)
+            seen: Sequence[Observation | None] = [
+                observe(records[t.number], question, encoding) for t in done if t.number in records
+            ]
+        else:
+            question, seen = _from_values(study, done, rows, encoding)
+        observations = [o for o in seen if o is not None]
+        barred = {o.row for o in observations if not o.runs}
+        barred |= {row for t in (*pending, *accidents) if (row := rows[t.number]) is not None}
+        return History(
+            question=question,
+            observations=observations,
+            pending=[row for t in pending if (row := rows[t.number]) is not None],
+            barred=barred,
+            number=len(done) + len(pending) + len(accidents),
+        )
+
+    def _record(self, trial: FrozenTrial) -> TrialRecord:
+        """The record of a trial, parsed once."""
+        raw = trial.user_attrs[RECORD_KEY]
+        key = (trial.number, raw if isinstance(raw, str) else str(raw))
+        if key not in self._records:
+            plain = json.loads(raw) if isinstance(raw, str) else raw
+            self._records[key] = from_json_dict(TrialRecord, plain)
+        return self._records[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A study as the model sees it.
+
+    Attributes:
+        barred: Configurations not to be proposed: they cannot run, had an accident or are
+            being measured.
+        number: How many trials there have been.
+    """
+
+    question: Question
+    observations: list[Observation]
+    pending: list[tuple[int, ...]]
+    barred: set[tuple[int, ...]]
+    number: int
+
+
+RECORD_KEY = "record"
+
+
+def _is_retried(record: TrialRecord | None) -> bool:
+    return record is not None and record.verdict.outcome.is_retried
+
+
+def _from_values(
+    study: Study,
+    trials: Sequence[FrozenTrial],
+    rows: Mapping[int, tuple[int, ...] | None],
+    encoding: Encoding,
+) -> tuple[Question, list[Observation]]:
+    """Read trials that have no records: their values, and constraints that hold at <= 0.
+
+    A positive value to maximise beside a batch size is taken for a rate of items.
+    """
+    names = list(dict.fromkeys(name for t in trials for name in t.constraints))
+    constraints = np.array([[t.constraints.get(n, math.nan) for n in names] for t in trials])
+    constraints = constraints.reshape(len(trials), len(names))
+    signs = [1.0 if d == StudyDirection.MAXIMIZE else -1.0 for d in study.directions]
+    values = np.array([t.values for t in trials], float).reshape(len(trials), len(signs))
+    broken = np.array([t.constraints.get(RUNS, -1.0) > 0 for t in trials], dtype=bool)
+    broken |= (constraints > 0).any(1) & ~((values > 0) & np.isfinite(values)).all(1)
+    usable = values[~broken]
+    as_rate = bool(
+        len(signs) == 1 and signs[0] > 0 and encoding.has_mechanism and np.all(usable > 0)
+    )
+    value = np.log(np.where(broken, 1.0, values[:, 0])) if as_rate else _one_value(values * signs)
+    scale = np.nanmedian(np.abs(constraints), axis=0) if len(trials) else np.ones(len(names))
+    soft = np.sign(constraints) * np.log1p(np.abs(constraints) / np.where(scale > 0, scale, 1.0))
+    observations = []
+    for i, t in enumerate(trials):
+        row = rows[t.number]
+        assert row is not None
+        found = {"value": float(value[i]), **dict(zip(names, VALUE_SCALE * soft[i], strict=True))}
+        known = {name: float(v) for name, v in found.items() if math.isfinite(v)}
+        observations.append(Observation(row=row, runs=not broken[i], values=known))
+    return Question.of_values(names, as_rate=as_rate), observations
+
+
+def _one_value(values: Floats) -> Floats:
+    """Several values to maximise as one of a common spread: the worst shortfall counts.
+
+    The weights of the augmented Chebyshev scalarisation (Knowles 2006, ParEGO) turn with the
+    number of trials, so that all of the front is visited.
+    """
+    if not len(values):
+        return np.zeros(0)
+    finite = np.where(np.isfinite(values), values, np.nan)
+    low, high = np.nanmin(finite, axis=0), np.nanmax(finite, axis=0)
+    scaled = (finite - low) / np.where(high > low, high - low, 1.0)
+    if scaled.shape[1] > 1:
+        weights = np.random.default_rng(len(values)).dirichlet(np.ones(scaled.shape[1]))
+        short = weights * (1.0 - scaled)
+        scaled = -(short.max(axis=1) + 0.05 * short.sum(axis=1))[:, None]
+    column = scaled[:, 0]
+    spread = float(np.nanstd(column))
+    standard: Floats = (column - np.nanmean(column)) / (spread if spread > 0 else 1.0)
+    return VALUE_SCALE * standard
+
+
+# --- distributions -----------------------------------------------------------------------------
+
+
+def _choices(distribution: BaseDistribution) -> tuple[Scalar, ...]:
+    """The values of a distribution that are proposed, at most `MAX_LEVELS` of a number."""
+    if isinstance(distribution, CategoricalDistribution):
+        return tuple(distribution.choices)  # type: ignore[arg-type]
+    assert isinstance(distribution, (IntDistribution, FloatDistribution))
+    low, high, step = distribution.low, distribution.high, distribution.step
+    if distribution.log and isinstance(distribution, IntDistribution):
+        ladder = sorted({v for k in range(64) for v in (2**k, 3 * 2**k) if low <= v <= high})
+        return tuple(dict.fromkeys((int(low), *ladder, int(high))))
+    if distribution.log:
+        return tuple(float(v) for v in np.geomspace(low, high, 33))
+    if step is None:
+        return tuple(float(v) for v in np.linspace(low, high, 33))
+    count = int((high - low) / step + 1e-9) + 1
+    index = np.unique(np.linspace(0, count - 1, min(count, MAX_LEVELS)).round().astype(int))
+    whole = isinstance(distribution, IntDistribution)
+    return tuple(int(low + step * i) if whole else float(low + step * i) for i in index)

@@ -1,0 +1,503 @@
+"""What the trials so far say about every configuration: its worth, and whether it may be used.
+
+The rule of recommendation: of the *tested* configurations that hold every limit with a
+probability P of at least .95 (.9 from 25 trials on), the one with the best posterior mean, a
+broken limit counted as nothing (score + log P); below .99 it must have been measured twice. The
+best observed one instead is mostly the luckiest: its throughput disappoints, and with a limit
+it breaks it in several of a hundred studies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.core.objective import METRICS, Objective
+from autotune.core.records import Config, Floats, Ints, Scalar, TrialRecord
+from autotune.search.encoding import Dimension, Encoding, Features
+from autotune.search.surrogate import (
+    TYPICAL_NOISE,
+    Cross,
+    Data,
+    Functional,
+    Surrogate,
+    square_distance,
+)
+from autotune.space.search_space import SearchSpace
+
+MAX_DISTINCT = 120  # configurations the model is built on; the most promising are kept
+FEW_TRIALS = 25
+HELD_FEW, HELD = 0.95, 0.9
+SURE = 0.99  # from here on one measurement is enough: closer to a limit, the lucky are chosen
+VOTE_PRIOR = 0.3  # weight of "it runs" beside the votes of configurations nearby
+TAIL_FREEDOM = 4.0  # degrees of freedom of the probability that a limit holds
+OUTLIER = 2.5  # standard deviations from the median of its repeats that a measurement may count
+MAD_TO_SD = 1.4826
+HEADROOM = 0.4  # of one measurement's noise is kept free below a limit: no one can tell less
+CAUTION = 1.2  # multiplies the model's standard deviation there
+VALUE_SCALE = 0.4  # values without a known meaning are brought to this spread
+
+
+# --- what is asked -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A limit on a quantity of the model: it holds while the quantity is at most `bound`."""
+
+    quantity: Functional
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A study's goal and limits as quantities of the model.
+
+    Attributes:
+        outputs: Keys of `Observation.values`; the first becomes the cycle.
+        coupled: Which of them follow the cycle.
+        utility: What is maximised.
+    """
+
+    outputs: tuple[str, ...]
+    coupled: tuple[bool, ...]
+    utility: Functional
+    limits: tuple[Bound, ...]
+    with_batch: bool
+
+    @classmethod
+    def of(cls, objective: Objective, encoding: Encoding) -> Question:
+        """Everything on a log scale: goals add up, and a limit is a bound on a logarithm."""
+        rate = next((g.metric for g in objective.goals if g.metric in _RATES), "throughput")
+        wanted = [g.metric for g in objective.goals] + [x.metric for x in objective.limits]
+        outputs = (rate, *dict.fromkeys(name for name in wanted if name != rate))
+
+        def quantity(metric: str, sign: float) -> Functional:
+            weights = [0.0] * len(outputs)
+            weights[outputs.index(metric)] = -sign if metric == rate else sign
+            return Functional(weights=tuple(weights), work=sign if metric == rate else 0.0)
+
+        def up(metric: str) -> float:
+            return 1.0 if METRICS[metric].better == "higher" else -1.0
+
+        goals = [quantity(g.metric, up(g.metric) * g.weight) for g in objective.goals]
+        utility = Functional(
+            weights=tuple(sum(column) for column in zip(*(g.weights for g in goals), strict=True)),
+            work=sum(g.work for g in goals),
+        )
+        limits = tuple(
+            Bound(
+                quantity=quantity(x.metric, -up(x.metric)), bound=-up(x.metric) * math.log(x.bound)
+            )
+            for x in objective.limits
+            if x.bound > 0
+        )
+        return cls(
+            outputs=outputs,
+            coupled=tuple(n == rate or METRICS[n].unit == "duration" for n in outputs),
+            utility=utility,
+            limits=limits,
+            with_batch=encoding.has_mechanism,
+        )
+
+    @classmethod
+    def of_values(cls, constraints: Sequence[str], *, as_rate: bool) -> Question:
+        """For trials without records: a value to maximise, and constraints that hold at <= 0."""
+        outputs = ("value", *constraints)
+        limits = tuple(
+            Bound(quantity=Functional(weights=tuple(float(n == c) for n in outputs)), bound=0.0)
+            for c in constraints
+        )
+        first = (-1.0 if as_rate else 1.0, *(0.0 for _ in constraints))
+        return cls(
+            outputs=outputs,
+            coupled=tuple(i == 0 for i in range(len(outputs))),
+            utility=Functional(weights=first, work=1.0 if as_rate else 0.0),
+            limits=limits,
+            with_batch=as_rate,
+        )
+
+
+_RATES = ("throughput", "arrival_rate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One finished trial.
+
+    Attributes:
+        row: Choice index of every parameter.
+        values: Output to value on the model's scale (logarithms, but for bare values).
+        runs: False if the configuration cannot run.
+        out_of_memory: True if that is why.
+    """
+
+    row: tuple[int, ...]
+    values: Mapping[str, float] = field(default_factory=dict)
+    runs: bool = True
+    out_of_memory: bool = False
+
+
+def observe(record: TrialRecord, question: Question, encoding: Encoding) -> Observation | None:
+    """What a record tells the model; None if nothing (an accident, a foreign configuration)."""
+    outcome = record.verdict.outcome
+    row = encoding.row(record.config.as_dict())
+    if row is None or not outcome.informs_search:
+        return None
+    if outcome.is_infeasible:
+        return Observation(row=row, runs=False, out_of_memory=outcome.value == "oom")
+    values = {}
+    for metric in question.outputs:
+        value = getattr(record.measurement, METRICS[metric].field, None)
+        if value is not None and value > 0 and math.isfinite(value):
+            values[metric] = math.log(value)
+    return Observation(row=row, values=values)
+
+
+# --- the posterior -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incumbent:
+    """What would be recommended now.
+
+    Attributes:
+        row: The configuration, as choice indices. `place`: its coordinates.
+        score: Its worth: posterior utility, a broken limit counted as nothing.
+        runner_up: Worth of the next best that may be recommended, -inf if none.
+    """
+
+    row: tuple[int, ...]
+    place: Floats
+    score: float
+    holds: float
+    runner_up: float
+
+
+def expected_excess(mean: Floats, spread: Floats) -> Floats:
+    """Mean of the positive part of normal variables."""
+    from scipy.special import ndtr
+
+    z = np.maximum(mean / spread, -40.0)  # far below, both terms are zero anyway
+    excess: Floats = spread * (z * ndtr(z) + np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi))
+    return excess
+
+
+class Posterior:
+    """The model of a study's trials, and its answers.
+
+    Attributes:
+        tested: Distinct configurations with a measurement, one row of choice indices each.
+        broken: Those that cannot run.
+        trial_count: Finished trials that said something.
+    """
+
+    def __init__(
+        self, encoding: Encoding, question: Question, observations: Sequence[Observation]
+    ) -> None:
+        self.encoding = encoding
+        self.question = question
+        self.trial_count = len(observations)
+        width = len(encoding.dimensions)
+        self.broken = _distinct((o.row for o in observations if not o.runs), width)
+        self._starved = _distinct((o.row for o in observations if o.out_of_memory), width)
+        working = [o for o in observations if o.runs and o.values]
+        self.tested, values, counts, scatter = _pool(working, question.outputs, width)
+        if question.with_batch and len(self.tested):
+            log_work = encoding.features(self.tested).log_work
+            values[:, 0] = log_work - values[:, 0]  # from a rate to the cycle
+        order = _most_promising(values, question, encoding, self.tested)
+        self.tested, values, counts = self.tested[order], values[order], counts[order]
+        scatter = scatter[order]
+        self._known = self.tested  # and what is expected
+        self.surrogate = None
+        if len(self.tested) and np.any(~np.isnan(values)):
+            data = Data(
+                features=encoding.features(self.tested),
+                values=values,
+                counts=counts,
+                scatter=scatter,
+                coupled=question.coupled,
+            )
+            self.surrogate = Surrogate.fit(data, with_batch=question.with_batch)
+
+    @property
+    def confidence(self) -> float:
+        """The probability with which a recommendation must hold its limits."""
+        return HELD_FEW if self.trial_count < FEW_TRIALS else HELD
+
+    def holds(self, cross: Cross) -> Floats:
+        """Probability that every limit holds at each configuration.
+
+        By Student's distribution and a widened spread, because the scales themselves come from
+        few trials, and because a search that may measure again until a limit seems to hold will
+        meet luck: of many candidates near a limit, the luckiest asks to be recommended.
+        """
+        from scipy.special import stdtr
+
+        probability = np.ones(len(cross.log_cycle))
+        for limit in self.question.limits:
+            spread = CAUTION * np.sqrt(cross.variance(limit.quantity))
+            probability *= stdtr(TAIL_FREEDOM, _room(cross, limit) / spread)
+        return probability
+
+    def expecting(self, rows: Ints) -> Posterior:
+        """This posterior if `rows`, now being measured, turn out as predicted."""
+        if self.surrogate is None or not len(rows):
+            return self
+        expected = copy(self)
+        expected.surrogate = self.surrogate.expecting(self.encoding.features(rows))
+        expected._known = np.vstack([self._known, rows])
+        return expected
+
+    def incumbent(self) -> Incumbent | None:
+        """What would be recommended now, None if nothing would."""
+        if self.surrogate is None:
+            return None
+        features = self.surrogate.data.features
+        cross = self.surrogate.cross(features)
+        holds = self.holds(cross)
+        repeated = self.surrogate.data.counts.max(1) > 1
+        trusted = (holds >= self.confidence) & (repeated | (holds >= SURE))
+        worth = cross.mean(self._utility) + np.log(np.maximum(holds, 1e-9))
+        utility = np.where(trusted, worth, -np.inf)
+        best = int(np.argmax(utility))
+        score = float(utility[best])
+        if not math.isfinite(score):
+            return None
+        utility[best] = -np.inf
+        return Incumbent(
+            row=tuple(self._known[best].tolist()),
+            score=score,
+            holds=float(holds[best]),
+            runner_up=float(utility.max()),
+            place=features.places[best],
+        )
+
+    @property
+    def _utility(self) -> Functional:
+        return self.question.utility
+
+    def runs(self, rows: Ints, features: Features) -> Floats:
+        """Probability that each configuration can run: the vote of those tested nearby.
+
+        Out of memory is out for everything at least as large in every dimension that takes
+        memory: batch and instances upwards, micro-batches downwards.
+        """
+        if not len(self.broken):
+            return np.ones(len(rows))
+        voters = self.encoding.features(np.vstack([self.broken, self.tested]))
+        weight = (1.0 + square_distance(features.places, voters.places)) ** -2
+        against = weight[:, : len(self.broken)].sum(1)
+        vote: Floats = 1.0 - against / (weight.sum(1) + VOTE_PRIOR)
+        if len(self._starved):
+            vote[self._dominated(rows, features)] = 0.0
+        return vote
+
+    def _dominated(self, rows: Ints, features: Features) -> Ints:
+        starved = self.encoding.features(self._starved)
+        slack = 1e-9
+        worse = (
+            (features.log_batch[:, None] >= starved.log_batch - slack)
+            & (features.log_instances[:, None] >= starved.log_instances - slack)
+            & (features.log_slices[:, None] <= starved.log_slices + slack)
+        )
+        for column, dimension in enumerate(self.encoding.dimensions):
+            if dimension.name not in _NO_EXTRA_MEMORY:
+                worse &= rows[:, column][:, None] == self._starved[:, column]
+        return np.flatnonzero(worse.any(1))
+
+    def gain(self, cross: Cross, *, doubt: float = 1.0, rough: bool = False) -> Floats:
+        """By how much measuring a configuration once is expected to raise the recommendation.
+
+        After one measurement the configuration is recommended if its limits then hold with
+        the wanted confidence and its mean is the best. Both posteriors after the measurement
+        are Gaussian with means not yet known, so the expectation has a closed form (knowledge
+        gradient restricted to the measured point; with no noise and no limit it is expected
+        improvement). Measuring again what is good but unsettled comes out of it by itself.
+        The present recommendation gains by giving way to the runner-up, or by being found to
+        break a limit after all, which would have cost everything (1 on the scale of logarithms);
+        the chance is the doubt times the share of variance that a measurement resolves.
+
+        Args:
+            doubt: Multiplies the model's standard deviations.
+            rough: Use cheap variances, to screen many configurations.
+        """
+        from scipy.special import ndtr, stdtrit
+
+        def variance(quantity: Functional) -> Floats:
+            known = cross.rough_variance(quantity) if rough else cross.variance(quantity)
+            return doubt**2 * known
+
+        score, before = cross.mean(self._utility), variance(self._utility)
+        spread = before / np.sqrt(before + cross.noise_variance(self._utility))
+        best = self.incumbent()
+        gain = expected_excess(score - (score.min() if best is None else best.score), spread)
+        resolved = np.zeros(len(score))
+        margin = CAUTION * float(stdtrit(TAIL_FREEDOM, self.confidence))
+        for limit in self.question.limits:
+            before, noise = variance(limit.quantity), cross.noise_variance(limit.quantity)
+            after = before * noise / (before + noise)
+            resolved = np.maximum(resolved, 1.0 - after / before)
+            room = _room(cross, limit) - margin * np.sqrt(after)
+            gain *= ndtr(room / np.sqrt(before - after))
+        if best is not None:
+            here = (cross.features.places == best.place).all(1)
+            gain[here] = expected_excess(best.runner_up - score[here], spread[here])
+            gain[here] += resolved[here] * (1.0 - best.holds)
+        return gain
+
+
+_NO_EXTRA_MEMORY = (
+    "batch_size", "global_batch_size", "instance_count", "micro_batch_count",
+    "cores_per_instance", "batched_h2d",
+)  # fmt: skip
+
+
+def _room(cross: Cross, limit: Bound) -> Floats:
+    """How far each configuration is expected to stay below a limit and its headroom."""
+    headroom = HEADROOM * math.sqrt(cross.noise_variance(limit.quantity))
+    return limit.bound - headroom - cross.mean(limit.quantity)
+
+
+def _distinct(rows: Iterable[tuple[int, ...]], width: int) -> Ints:
+    return np.array(sorted(set(rows)), dtype=np.int64).reshape(-1, width)
+
+
+def _pool(
+    observations: Sequence[Observation], outputs: Sequence[str], width: int
+) -> tuple[Ints, Floats, Ints, Floats]:
+    """Distinct configurations; of every output the mean, count and sum of squared deviations.
+
+    Single outliers are pulled in first: one in thirty measured tails is far too large.
+    """
+    rows: dict[tuple[int, ...], list[Observation]] = {}
+    for observation in observations:
+        rows.setdefault(observation.row, []).append(observation)
+    shape = len(rows), len(outputs)
+    means, scatter = np.full(shape, math.nan), np.zeros(shape)
+    counts = np.zeros(shape, dtype=np.int64)
+    for column, name in enumerate(outputs):
+        groups = [[o.values[name] for o in g if name in o.values] for g in rows.values()]
+        reach = OUTLIER * _spread_within(groups)
+        for i, group in enumerate(groups):
+            counts[i, column] = len(group)
+            if len(group) > 1:
+                middle = float(np.median(group))
+                kept = np.clip(group, middle - reach, middle + reach) if len(group) > 2 else group
+                means[i, column] = np.mean(kept)
+                scatter[i, column] = np.sum((kept - means[i, column]) ** 2)
+            elif len(group):
+                means[i, column] = group[0]
+    tested = np.array(list(rows), dtype=np.int64).reshape(-1, width)
+    return tested, means, counts, scatter
+
+
+def _spread_within(groups: Sequence[Sequence[float]]) -> float:
+    """Standard deviation of repeats about their median, by its own median; typical if unknown."""
+    apart = [np.abs(np.array(g) - np.median(g)) for g in groups if len(g) > 2]
+    known = np.concatenate([*apart, np.full(4, TYPICAL_NOISE / MAD_TO_SD)])
+    return float(MAD_TO_SD * np.median(known))
+
+
+def _most_promising(values: Floats, question: Question, encoding: Encoding, tested: Ints) -> Ints:
+    """Indices of the configurations to build on, the most useful last."""
+    if not len(tested):
+        return np.zeros(0, dtype=np.int64)
+    weights = np.array(question.utility.weights)
+    utility = np.nan_to_num(values) @ weights
+    utility = utility + question.utility.work * encoding.features(tested).log_work
+    for limit in question.limits:
+        excess = np.nan_to_num(values) @ np.array(limit.quantity.weights) - limit.bound
+        excess = excess + limit.quantity.work * encoding.features(tested).log_work
+        utility = utility - 3.0 * np.maximum(excess, 0.0)
+    return np.argsort(utility, kind="stable")[-MAX_DISTINCT:]
+
+
+# --- for the rest of the project ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is known of a tested configuration.
+
+    Attributes:
+        score: Posterior mean of the goal: log items/s for a throughput, the weighted sum of
+            logarithms otherwise. `score_sd`: its standard deviation.
+        holds: Probability that every limit holds.
+        trials: How often it was measured.
+    """
+
+    config: Config
+    score: float
+    score_sd: float
+    holds: float
+    trials: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    """All tested configurations, and the one to recommend.
+
+    Attributes:
+        ranked: Best posterior mean first.
+        best: The recommended one; None if none holds its limits with `confidence`, shown by two
+            measurements or by a clear margin.
+    """
+
+    ranked: tuple[Standing, ...]
+    best: Standing | None
+    confidence: float
+
+
+def standings(records: Sequence[TrialRecord], space: SearchSpace) -> Standings:
+    """The posterior over the tested configurations of a study, and the recommendation."""
+    encoding = encode(space)
+    question = Question.of(space.objective, encoding)
+    seen = [(r.config, observe(r, question, encoding)) for r in records]
+    observations = [o for _, o in seen if o is not None]
+    configs = {o.row: config for config, o in seen if o is not None}
+    posterior = Posterior(encoding, question, observations)
+    return rank(posterior, configs)
+
+
+def rank(posterior: Posterior, configs: Mapping[tuple[int, ...], Config]) -> Standings:
+    """Order what was tested; `configs` names the configuration of every row."""
+    if posterior.surrogate is None:
+        return Standings(ranked=(), best=None, confidence=posterior.confidence)
+    data = posterior.surrogate.data
+    cross = posterior.surrogate.cross(data.features)
+    utility = posterior.question.utility
+    score, spread = cross.mean(utility), np.sqrt(cross.variance(utility))
+    holds = posterior.holds(cross)
+    found = [
+        Standing(
+            config=configs[tuple(int(i) for i in row)],
+            score=float(score[i]),
+            score_sd=float(spread[i]),
+            holds=float(holds[i]),
+            trials=int(data.counts[i].max()),
+        )
+        for i, row in enumerate(posterior.tested)
+    ]
+    incumbent = posterior.incumbent()
+    best = None if incumbent is None else configs[incumbent.row]
+    return Standings(
+        ranked=tuple(sorted(found, key=lambda s: -s.score)),
+        best=next((s for s in found if s.config == best), None),
+        confidence=posterior.confidence,
+    )
+
+
+def encode(space: SearchSpace) -> Encoding:
+    """The encoding of a space's parameters."""
+    return Encoding([Dimension.of(p.name, p.choices) for p in space.params])
+
+
+def config_of(encoding: Encoding, row: Sequence[int]) -> dict[str, Scalar]:
+    """The parameter values of a row of choice indices."""
+    return {d.name: d.choices[i] for d, i in zip(encoding.dimensions, row, strict=True)}

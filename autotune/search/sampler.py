@@ -1,0 +1,346 @@
+"""What to measure next: always an allowed configuration that nobody has tried yet."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import TrialState
+
+from autotune.core.codec import to_json_dict
+from autotune.core.errors import UnavailableError, UsageError
+from autotune.core.objective import METRICS, Limit, Objective
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Config, Scalar, TrialRecord
+from autotune.search.grid import Grid, Point
+from autotune.search.telling import RUNS, directions, optuna_params, told
+from autotune.space.search_space import SearchSpace
+
+SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")
+MAX_PROBES = 10
+MAX_DOUBLINGS = 6
+MAX_HISTORY = 300  # configurations a model is fitted to; bounds the time of a proposal
+GP_LOCAL_SEARCHES = 4
+MAX_LOST = 5  # a configuration whose worker died this often is not tried again
+
+
+class Attempt(NamedTuple):
+    """A configuration that is being or has been tried; no record: it is running."""
+
+    config: Config
+    record: TrialRecord | None = None
+
+
+Wish = Callable[[Sequence[Attempt], int], Point]
+"""From the history and a seed to the point a sampler would like, allowed and new or not."""
+
+
+class Sampler:
+    """Turns what a sampler wishes into what may be run.
+
+    The baseline comes first, then whatever was lost or interrupted, then probes if asked for.
+    A proposal is a pure function of the history and the seed, so a resumed study goes on as if
+    it had never stopped.
+
+    Attributes:
+        name: What is really used.
+    """
+
+    def __init__(
+        self, space: SearchSpace, name: str, wish: Wish | None, *, seed: int, probes: int = 0
+    ) -> None:
+        self.name = name
+        self._space = space
+        self._grid = Grid(space)
+        self._wish = wish
+        self._seed = seed
+        self._probes = probes
+
+    def propose(self, history: Sequence[Attempt]) -> Config | None:
+        """The next configuration, None if every allowed one has been tried."""
+        counted = [attempt for attempt in history if counts(attempt, history)]
+        tried = {attempt.config for attempt in counted}
+        for config in (self._space.baseline, *(a.config for a in history)):
+            point = self._grid.point(config)
+            if config not in tried and point is not None and self._grid.allows(point):
+                return config
+        if self._wish is None:
+            return next((c for c in self._grid.in_order() if c not in tried), None)
+        taken = {p for p in map(self._grid.point, tried) if p is not None}
+        if len(counted) <= self._probes:
+            probe = next(self._new_probes(counted, taken), None)
+            if probe is not None:
+                return self._grid.config(probe)
+        point = self._grid.nearest(self._wish(history, self._seed + len(counted)), taken)
+        return None if point is None else self._grid.config(point)
+
+    def _new_probes(self, history: Sequence[Attempt], taken: set[Point]) -> Iterator[Point]:
+        base = self._grid.point(self._space.baseline)
+        if base is None:
+            return
+        yield from (p for p in batch_probes(self._grid, base, history) if p not in taken)
+        batches = [a for a in history if is_batch_only(a.config, self._space.baseline)]
+        good = best_point(self._grid, self._space.objective, batches) or base
+        for position, point in one_change_probes(self._grid, good):
+            # A rule may tie this parameter to another one; then the nearest that keeps it.
+            allowed = self._grid.nearest(point, (), pinned=(position,))
+            if allowed is not None and allowed not in taken:
+                yield allowed
+
+
+def make_sampler(space: SearchSpace, name: str, seed: int) -> Sampler:
+    """A sampler by its name in the space file.
+
+    Raises:
+        UsageError: Unknown name.
+        UnavailableError: It needs a package that is missing.
+    """
+    if name not in SAMPLERS:
+        raise UsageError(f"sampler {name!r} is unknown; known: {', '.join(SAMPLERS)}")
+    if name == "auto":
+        name = "mechanistic"
+    if name == "gp" and not _has("torch"):
+        raise UnavailableError("sampler gp needs torch: pip install torch, or sampler: auto")
+    # A Gaussian process by itself knows nothing of batch sizes; probes show it the curve's knee.
+    probes = min(MAX_PROBES, space.budget.trials // 2) if name == "gp" else 0
+    return Sampler(space, name, _wishes(space, name), seed=seed, probes=probes)
+
+
+def counts(attempt: Attempt, history: Sequence[Attempt]) -> bool:
+    """True if the attempt used up its configuration.
+
+    A crash does: it would most likely crash again. A lost or interrupted trial does not, unless
+    this configuration has taken its worker down `MAX_LOST` times.
+    """
+    if attempt.record is None or not attempt.record.verdict.outcome.is_retried:
+        return True
+    lost = [
+        a
+        for a in history
+        if a.config == attempt.config
+        and a.record is not None
+        and a.record.verdict.outcome is Outcome.LOST
+    ]
+    return len(lost) >= MAX_LOST and attempt is lost[-1]
+
+
+# --- probes ------------------------------------------------------------------------------------
+
+
+def batch_probes(grid: Grid, base: Point, history: Sequence[Attempt]) -> Iterator[Point]:
+    """Larger and larger batches with everything else as in the baseline, until one cannot run."""
+    names = [p.name for p in grid.params]
+    if "batch_size" not in names or not grid.params[names.index("batch_size")].is_numeric:
+        return
+    position = names.index("batch_size")
+    batches = [float(c) for c in grid.params[position].choices]
+    start = max(batches[base[position]], 1.0)
+    doublings = math.log2(batches[-1] / start) if batches[-1] > start else 0.0
+    rungs = min(MAX_DOUBLINGS, math.ceil(doublings))
+    broken = {a.config for a in history if a.record and a.record.verdict.outcome.is_infeasible}
+    for rung in range(1, rungs + 1):
+        target = start * 2.0 ** (doublings * rung / rungs)
+        index = min(range(len(batches)), key=lambda i, t=target: abs(math.log(batches[i] / t)))  # type: ignore[misc]
+        point = (*base[:position], index, *base[position + 1 :])
+        if grid.config(point) in broken:
+            return
+        if grid.allows(point):
+            yield point
+
+
+def is_batch_only(config: Config, baseline: Config) -> bool:
+    """True for the baseline with any batch size."""
+    return config.changed(batch_size=baseline.batch_size) == baseline
+
+
+def one_change_probes(grid: Grid, good: Point) -> Iterator[tuple[int, Point]]:
+    """One other parameter changed at a time: first each one's nearest choice, then the next."""
+    alternatives = {
+        k: sorted((i for i in range(size) if i != good[k]), key=lambda i, k=k: abs(i - good[k]))  # type: ignore[misc]
+        for k, size in enumerate(grid.sizes)
+        if size > 1 and grid.params[k].name != "batch_size"
+    }
+    for turn in range(max(map(len, alternatives.values()), default=0)):
+        for position, indices in alternatives.items():
+            if turn < len(indices):
+                yield position, (*good[:position], indices[turn], *good[position + 1 :])
+
+
+def best_point(grid: Grid, objective: Objective, history: Sequence[Attempt]) -> Point | None:
+    """The measured point with the best first goal, among those that keep their limits if any."""
+    measured = [
+        (grid.point(a.config), a.record)
+        for a in history
+        if a.record is not None and a.record.verdict.outcome.is_measured
+    ]
+    known = [(point, record) for point, record in measured if point is not None]
+    keeping = [(p, r) for p, r in known if r.verdict.outcome is not Outcome.OVER_LIMIT]
+    goal = METRICS[objective.goals[0].metric]
+    sign = 1.0 if goal.better == "higher" else -1.0
+    best = max(
+        keeping or known, key=lambda pr: sign * pr[1].verdict.objectives[goal.field], default=None
+    )
+    return None if best is None else best[0]
+
+
+# --- wishes ------------------------------------------------------------------------------------
+
+
+def _wishes(space: SearchSpace, name: str) -> Wish | None:
+    if name == "grid":
+        return None
+    grid = Grid(space)
+    if name == "random":
+        return lambda _history, seed: _random_point(grid, seed)
+    if name == "mechanistic":
+        return _mechanistic_wish(space, grid)
+    makers: dict[str, Callable[[int], BaseSampler]] = {
+        "gp": _gp_sampler,
+        "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
+    }
+    return lambda history, seed: _optuna_point(grid, space.objective, makers[name](seed), history)
+
+
+def _gp_sampler(seed: int) -> BaseSampler:
+    sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=5)
+    # Local searches are nearly all of a proposal's time; on a grid a few find the same point.
+    # No public option says so; where a later Optuna knows no such attribute, nothing changes.
+    sampler._n_local_search = GP_LOCAL_SEARCHES
+    return sampler
+
+
+def _random_point(grid: Grid, seed: int) -> Point:
+    generator = np.random.default_rng(seed)
+    return tuple(int(generator.integers(size)) for size in grid.sizes)
+
+
+def _optuna_point(
+    grid: Grid, objective: Objective, inner: BaseSampler, history: Sequence[Attempt]
+) -> Point:
+    """Ask an Optuna sampler, which sees the history as a study of its own.
+
+    There every parameter is the index of its choice: even steps on the grid as the user
+    thinks of it, whatever the units. Trials outside the present space are left out.
+    """
+    searched = {p.name: (k, p) for k, p in enumerate(grid.params) if grid.sizes[k] > 1}
+    distributions: dict[str, BaseDistribution] = {
+        name: IntDistribution(0, grid.sizes[k] - 1)
+        if p.is_numeric
+        else CategoricalDistribution(tuple(range(grid.sizes[k])))
+        for name, (k, p) in searched.items()
+    }
+    scratch = optuna.create_study(directions=directions(objective), sampler=inner)
+    for point, values, constraints in _learnable(grid, objective, history[-MAX_HISTORY:]):
+        scratch.add_trial(
+            optuna.trial.create_trial(
+                state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
+                values=values,
+                params={name: point[k] for name, (k, _) in searched.items()},
+                distributions=distributions,
+                constraints=constraints if values is not None else None,
+            )
+        )
+    wish = scratch.ask(fixed_distributions=distributions).params
+    return tuple(int(wish.get(p.name, 0)) for p in grid.params)
+
+
+def _mechanistic_wish(space: SearchSpace, grid: Grid) -> Wish:
+    from autotune.search.mechanistic import MechanisticSampler
+
+    inner = MechanisticSampler(space=space, seed=space.trial.seed)  # keeps its grid between asks
+
+    def wish(history: Sequence[Attempt], _seed: int) -> Point:
+        config = space.baseline.changed(**_mechanistic_params(space, grid, inner, history))
+        return grid.point(config) or (0,) * len(grid.sizes)
+
+    return wish
+
+
+def _mechanistic_params(
+    space: SearchSpace, grid: Grid, inner: BaseSampler, history: Sequence[Attempt]
+) -> dict[str, Scalar]:
+    """Ask the project's own sampler, which reads real values and whole records."""
+    scratch = optuna.create_study(directions=directions(space.objective), sampler=inner)
+    _, distributions = optuna_params(space, space.baseline, ())
+    for config, record in history:  # one trial for each: the sampler goes by trial numbers
+        message = None if record is None else told(record, space.objective)
+        known = grid.point(config) is not None
+        params = {name: config.as_dict()[name] for name in distributions} if known else {}
+        scratch.add_trial(
+            optuna.trial.create_trial(
+                state=TrialState.RUNNING if message is None else message.state,
+                values=None if message is None else message.values,
+                params=params,
+                distributions=distributions if known else {},
+                user_attrs={} if record is None else {"record": to_json_dict(record)},
+                constraints=dict(message.constraints) if message and message.values else None,
+            )
+        )
+    return scratch.ask(fixed_distributions=distributions).params
+
+
+Example = tuple[Point, "list[float] | None", "dict[str, float]"]
+
+
+def _learnable(grid: Grid, objective: Objective, history: Sequence[Attempt]) -> Iterator[Example]:
+    """What a model learns from: logarithms, and for what cannot run the worst that was measured.
+
+    Throughput and latency span decades and their noise is relative, so that a model of their
+    logarithms fits; a value far below all measured ones would bend it everywhere.
+    """
+    known = [(grid.point(a.config), a.record) for a in history]
+    told_of = {
+        id(r): told(r, objective) for _, r in known if r and r.verdict.outcome.informs_search
+    }
+    measured = [told_of[id(r)] for _, r in known if r and r.verdict.outcome.is_measured]
+    signs = [1.0 if d == "maximize" else -1.0 for d in directions(objective)]
+    columns = [[_log(t.values[g]) for t in measured if t.values] for g in range(len(signs))]
+    worst = [
+        s * min((s * v for v in column), default=0.0)
+        for s, column in zip(signs, columns, strict=True)
+    ]
+    any_broken = any(r is not None and r.verdict.outcome.is_infeasible for _, r in known)
+    for point, record in known:
+        if point is None:
+            continue
+        if record is None:
+            yield point, None, {}
+        elif id(record) in told_of:
+            t = told_of[id(record)]
+            fits = record.verdict.outcome.is_measured and t.values is not None
+            values = [_log(v) for v in t.values or ()] if fits else worst
+            yield point, values, _soft(t.constraints, objective, any_broken)
+
+
+def _soft(
+    constraints: Mapping[str, float], objective: Objective, any_broken: bool
+) -> dict[str, float]:
+    """Constraints by their relative excess; `RUNS` only once something could not run."""
+    limits = {METRICS[limit.metric].field: limit for limit in objective.limits}
+    soft = {name: _log_excess(limits[name], constraints[name]) for name in limits}
+    return {**soft, RUNS: constraints[RUNS]} if any_broken else soft
+
+
+def _log_excess(limit: Limit, excess: float) -> float:
+    """log of how far a figure is beyond its bound; the same sign as the excess."""
+    if METRICS[limit.metric].better == "lower":
+        ratio = (limit.bound + excess) / limit.bound if limit.bound > 0 else 0.0
+    else:
+        ratio = limit.bound / (limit.bound - excess) if limit.bound > excess else math.inf
+    if not (0.0 < ratio < math.inf):
+        return excess
+    return math.log(ratio)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else math.log(1e-12)
+
+
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

@@ -1,0 +1,202 @@
+"""Where a study is kept: a journal file beside its report, SQLite, or a database server."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import optuna
+from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages.journal import JournalStorage
+
+from autotune.core.errors import StorageError
+from autotune.search.journal import JournalFile, JournalLock
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+JOURNAL_NAME = "study.journal"
+BUSY_TIMEOUT_S = 20.0  # how long SQLite waits for a lock of another process
+CONNECT_TIMEOUT_S = 10
+OPEN_ATTEMPTS = 5
+_OPEN_PAUSE_S = 0.2
+_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@\s]*@")
+
+
+def open_storage(url: str, study_dir: Path, *, read_only: bool = False) -> BaseStorage:
+    """Open a study's storage, making what is missing, and check that it can be used.
+
+    Args:
+        url: "journal" (a file in `study_dir`), sqlite:///path (relative to the working
+            directory) or postgresql+psycopg://user:password@host/database.
+        read_only: Change nothing; a storage that is not there is an error.
+    Raises:
+        StorageError: One line with the cause, the password left out.
+    """
+    if url == "journal":
+        return _open_journal(study_dir, read_only=read_only)
+    if "://" not in url:
+        raise StorageError(
+            f"storage {url!r} is unknown; write journal, sqlite:///file.db or "
+            "postgresql+psycopg://user:password@host/database"
+        )
+    url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+    with storage_errors(url):
+        return _open_database(url, read_only=read_only)
+
+
+def shown(url: str) -> str:
+    """The storage's URL without its password."""
+    return _PASSWORD.sub(r"\1:***@", url)
+
+
+@contextmanager
+def storage_errors(url: str) -> Iterator[None]:
+    """Turn every error of a storage or its driver into a StorageError of one line."""
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except (
+        sqlalchemy.exc.SQLAlchemyError,
+        optuna.exceptions.StorageInternalError,
+        ImportError,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        raise StorageError(f"storage {shown(url)}: {_cause(error, url)}") from None
+
+
+def retried(action: Callable[[], T]) -> T:
+    """Run an action on the storage, once more if its connection had been dropped."""
+    try:
+        return action()
+    except optuna.exceptions.StorageInternalError as error:
+        if not _is_disconnect(error):
+            raise
+        log.warning("the connection to the storage was dropped; connecting again")
+        return action()
+
+
+@contextmanager
+def exclusive(storage: BaseStorage, study_dir: Path, name: str) -> Iterator[None]:
+    """Let only one worker of a study in at a time.
+
+    On PostgreSQL this reaches across hosts, else across the processes that see `study_dir`.
+    The lock dies with its holder.
+    """
+    if isinstance(storage, RDBStorage) and storage.engine.dialect.name == "postgresql":
+        with _advisory_lock(storage, name):
+            yield
+        return
+    study_dir.mkdir(parents=True, exist_ok=True)
+    with (study_dir / "ask.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            log.warning("%s has no file locks; run one worker per study there", study_dir)
+        yield
+
+
+@contextmanager
+def _advisory_lock(storage: RDBStorage, name: str) -> Iterator[None]:
+    import sqlalchemy
+
+    key = sqlalchemy.text("SELECT pg_advisory_lock(hashtext(:name))")
+    free = sqlalchemy.text("SELECT pg_advisory_unlock(hashtext(:name))")
+    with storage.engine.connect() as connection:
+        connection.execute(key, {"name": f"autotune {name}"})
+        try:
+            yield
+        finally:
+            connection.execute(free, {"name": f"autotune {name}"})
+
+
+def _open_journal(study_dir: Path, *, read_only: bool) -> BaseStorage:
+    path = study_dir / JOURNAL_NAME
+    try:
+        if read_only and not path.is_file():
+            raise StorageError(f"{path}: there is no such study")
+        if read_only:
+            return JournalStorage(JournalFile(path, JournalLock(path)))
+        study_dir.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+        backend = JournalFile(path, JournalLock(path))
+        backend.repair()
+        return JournalStorage(backend)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
+
+
+def _open_database(url: str, *, read_only: bool) -> BaseStorage:
+    import sqlalchemy
+
+    kwargs = _engine_kwargs(sqlalchemy.make_url(url), read_only=read_only)
+    for attempt in range(1, OPEN_ATTEMPTS + 1):
+        try:
+            return RDBStorage(url, engine_kwargs=kwargs)
+        except sqlalchemy.exc.DBAPIError as error:
+            # Processes that start together race to make the tables; the next look finds them.
+            if attempt == OPEN_ATTEMPTS or not _is_race(error):
+                raise
+            time.sleep(_OPEN_PAUSE_S * attempt)
+    raise AssertionError("unreachable")
+
+
+def _engine_kwargs(url: Any, *, read_only: bool) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        path = Path(url.database or "")
+        if not url.database:
+            raise StorageError("storage sqlite: a file is needed, as in sqlite:///study.db")
+        if path.is_dir():
+            raise StorageError(f"storage {url}: {path} is a directory")
+        if not path.absolute().parent.is_dir():
+            raise StorageError(f"storage {url}: the directory {path.parent} does not exist")
+        if read_only and not path.is_file():
+            raise StorageError(f"storage {url}: there is no such file")
+        return {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    return {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S}}
+
+
+def _is_race(error: Exception) -> bool:
+    text = str(error).lower()
+    return any(word in text for word in ("already exists", "unique constraint", "duplicate key"))
+
+
+def _is_disconnect(error: BaseException) -> bool:
+    import sqlalchemy.exc
+
+    cause = error.__cause__
+    return isinstance(cause, sqlalchemy.exc.DBAPIError) and cause.connection_invalidated
+
+
+def _cause(error: BaseException, url: str) -> str:
+    """The first line of what the driver says, with a hint where one helps."""
+    import sqlalchemy.exc
+
+    innermost = error.__cause__ or error
+    if isinstance(error, ImportError) or isinstance(innermost, ImportError):
+        return f"its driver is not installed ({innermost}); pip install the driver of this URL"
+    if isinstance(innermost, sqlalchemy.exc.NoSuchModuleError):
+        return "no such kind of database"
+    original = getattr(innermost, "orig", None) or innermost
+    text = next((line for line in str(original).splitlines() if line.strip()), repr(original))
+    if "database is locked" in text:
+        text = f"locked by another process for more than {BUSY_TIMEOUT_S:.0f} s"
+    return _without_password(text.strip(), url)
+
+
+def _without_password(text: str, url: str) -> str:
+    password = re.search(r"://[^:/@\s]*:([^@\s]*)@", url)
+    text = shown(text)
+    return text.replace(password.group(1), "***") if password and password.group(1) else text

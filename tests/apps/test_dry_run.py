@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.apps.doctor import doctor
+from autotune.apps.dry_run import dry_run
+from autotune.space.loader import load_space
+
+
+def test_it_counts_and_estimates_and_leaves_nothing(
+    space_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    planned = dry_run(load_space(space_file(trials=500), ["rules=[batch_size <= 8]"]))
+    assert (planned.combinations, planned.allowed, planned.trials) == (28, 16, 16)
+    assert planned.seconds > 16 * 2
+    assert not (tmp_path / "studies").exists()
+    assert json.loads(json.dumps(planned.to_json(), allow_nan=False))["allowed"] == 16
+
+
+def test_the_estimate_keeps_within_the_budget_of_time(space_file: Callable[..., Path]) -> None:
+    assert dry_run(load_space(space_file(), ["budget.time=10s"])).seconds == 10
+
+
+def test_doctor_names_every_kind_with_its_devices_or_why_there_are_none() -> None:
+    found = doctor()
+    kinds = {discovery.kind: discovery for discovery in found.devices}
+    assert {"cpu", "npu", "cuda"} <= set(kinds)
+    assert kinds["cpu"].devices
+    assert all(discovery.devices or discovery.why_not for discovery in found.devices)
+    assert found.versions["optuna"]
+    json.dumps(found.to_json(), allow_nan=False)

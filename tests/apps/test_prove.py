@@ -1,0 +1,111 @@
+"""When all finalists are refused, the next best are proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.apps.prove import MAX_PROOFS, prove
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, Verdict
+from autotune.results.recommend import rank
+from autotune.search.confirm import Confirmation
+from autotune.space.loader import load_space
+from autotune.space.search_space import SearchSpace
+
+GAIN = 2.0
+
+
+def trial(batch_size: int, outcome: Outcome = Outcome.OK, number: int = 0) -> TrialRecord:
+    from autotune.core.records import Measurement
+
+    excess = -0.001 if outcome is Outcome.OK else 0.001
+    return TrialRecord(
+        number=number,
+        config=Config(batch_size=batch_size),
+        phase="search",
+        verdict=Verdict(
+            outcome=outcome,
+            objectives={"throughput_items_per_s": 100.0 * batch_size},
+            excess={"latency_p99_s": excess},
+        ),
+        measurements=(Measurement(throughput_items_per_s=100.0 * batch_size, latency_p99_s=0.002),),
+    )
+
+
+@pytest.fixture
+def space(space_file: Callable[..., Path]) -> SearchSpace:
+    return load_space(space_file(), ["confirm.top=2"])
+
+
+def proven(
+    space: SearchSpace, holds: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Recommendation, list[list[int]]]:
+    """Prove a search of seven batch sizes of which only some hold when measured again."""
+    asked: list[list[int]] = []
+
+    def confirm(
+        finalists: Sequence[TrialRecord], baseline: TrialRecord, *_: Any, **__: Any
+    ) -> Confirmation:
+        sizes = [record.config.batch_size for record in finalists]
+        asked.append(sizes)
+        fresh = [trial(1)] + [
+            trial(size, Outcome.OK if holds(size) else Outcome.OVER_LIMIT, number=place)
+            for place, size in enumerate(sizes, 1)
+            if size != 1
+        ]
+        return Confirmation(
+            records=tuple(fresh),
+            comparisons=tuple(
+                Comparison(
+                    config=record.config,
+                    reference=baseline.config,
+                    ratio=GAIN,
+                    ratio_ci=(1.9, 2.1),
+                    alpha=0.01,
+                    pair_ratios=(1.9, 2.1),
+                )
+                for record in fresh[1:]
+            ),
+        )
+
+    monkeypatch.setattr("autotune.apps.prove.confirm", confirm)
+    records = [trial(size, number=place) for place, size in enumerate((1, 2, 4, 8, 16, 32, 64))]
+    decided = prove(
+        rank(records, space.objective, Config()),
+        space,
+        info=None,  # type: ignore[arg-type]
+        launcher=None,  # type: ignore[arg-type]
+        on_progress=lambda text: None,
+        on_result=lambda phase, number, result: None,
+        left_s=lambda: None,
+    )
+    return decided, asked
+
+
+def test_the_first_finalists_are_enough_if_one_holds(
+    space: SearchSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided, asked = proven(space, lambda size: True, monkeypatch)
+    assert decided.status == "confirmed"
+    assert asked == [[64, 32]]
+
+
+def test_refused_finalists_make_room_for_the_next_best(
+    space: SearchSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided, asked = proven(space, lambda size: size <= 8, monkeypatch)
+    assert asked == [[64, 32], [16, 8]]
+    assert decided.status == "confirmed"
+    assert decided.record is not None and decided.record.config.batch_size == 8
+    numbers = [record.number for record in decided.confirmations]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_proving_ends(space: SearchSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided, asked = proven(space, lambda size: False, monkeypatch)
+    assert len(asked) == MAX_PROOFS
+    assert decided.record is not None and decided.record.config == Config()

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autotune.core.objective import Goal, Limit, Objective
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Comparison, Config, TrialRecord
+from autotune.results.recommend import candidates, decide, excess_ratio, rank, score
+
+BASELINE = Config(cores_per_instance=1)
+OBJECTIVE = Objective(name="online", limits=(Limit(metric="latency_p99", bound=0.020),))
+
+Trial = Callable[..., TrialRecord]
+Pairs = Callable[..., Comparison]
+
+
+def batch(size: int, **others: object) -> Config:
+    return Config(batch_size=size, cores_per_instance=1, **others)  # type: ignore[arg-type]
+
+
+# --- ranking -----------------------------------------------------------------------------------
+
+
+def test_the_best_that_holds_is_first_and_the_undecided_come_after_every_one_that_holds(
+    make_trial: Trial,
+) -> None:
+    records = [
+        make_trial(batch(8), throughput=900, outcome=Outcome.UNDECIDED),
+        make_trial(BASELINE, throughput=100),
+        make_trial(batch(4), throughput=400),
+        make_trial(batch(16), throughput=2000, p99_s=0.030),
+        make_trial(batch(32), outcome=Outcome.OOM),
+    ]
+    ranking = rank(records, OBJECTIVE, BASELINE)
+    assert [r.config.batch_size for r in ranking.ranked] == [4, 1, 8]
+    assert ranking.best is records[2]
+    assert ranking.closest is None
+
+
+def test_a_configuration_counts_by_its_least_favourable_trial(make_trial: Trial) -> None:
+    lucky = make_trial(batch(8), number=1, throughput=1000)
+    broken = make_trial(batch(8), number=2, throughput=900, p99_s=0.025)
+    steady = make_trial(batch(4), number=3, throughput=500)
+    assert rank([lucky, broken, steady], OBJECTIVE, BASELINE).ranked == (steady,)
+
+
+def test_batch_only_differs_in_nothing_else_and_is_not_the_baseline(make_trial: Trial) -> None:
+    records = [
+        make_trial(BASELINE, throughput=5000),
+        make_trial(batch(4), throughput=400),
+        make_trial(batch(8), throughput=700),
+        make_trial(batch(16, batched_h2d=True), throughput=3000),
+    ]
+    found = rank(records, OBJECTIVE, BASELINE).batch_only
+    assert found is not None and found.config == batch(8)
+
+
+def test_with_nothing_feasible_the_closest_breaks_its_limit_least(make_trial: Trial) -> None:
+    far = make_trial(batch(16), throughput=9000, p99_s=0.080)
+    near = make_trial(batch(2), throughput=100, p99_s=0.021)
+    ranking = rank([far, near], OBJECTIVE, BASELINE)
+    assert ranking.closest is near
+    decided = decide(ranking, OBJECTIVE)
+    assert decided.status == "infeasible"
+    assert decided.record is None
+    assert "does not meet it: batch_size=2" in decided.reasons[1]
+    assert "21.0 ms" in decided.reasons[1]
+
+
+def test_nothing_measured_is_infeasible_and_says_so(make_trial: Trial) -> None:
+    decided = decide(
+        rank([make_trial(BASELINE, outcome=Outcome.OOM)], OBJECTIVE, BASELINE), OBJECTIVE
+    )
+    assert decided.status == "infeasible"
+    assert decided.reasons == ("no trial has a measurement",)
+
+
+def test_score_follows_each_goals_direction_and_weight(make_trial: Trial) -> None:
+    record = make_trial(batch(1))
+    verdict = replace(
+        record.verdict, objectives={"throughput_items_per_s": 100.0, "latency_p99_s": 0.01}
+    )
+    record = replace(record, verdict=verdict)
+    slower = replace(
+        record, verdict=replace(verdict, objectives={**verdict.objectives, "latency_p99_s": 0.02})
+    )
+    both = Objective(
+        name="both", goals=(Goal(metric="throughput"), Goal(metric="latency_p99", weight=2))
+    )
+    assert score(record, both) > score(slower, both)
+    unknown = replace(record, verdict=replace(verdict, objectives={}))
+    assert score(unknown, both) == float("-inf")
+
+
+def test_excess_is_relative_to_the_limit_and_unknown_is_no_pass(make_trial: Trial) -> None:
+    record = make_trial(batch(1), p99_s=0.025)
+    assert excess_ratio(record, OBJECTIVE) == pytest.approx(0.25)
+    blind = replace(record, verdict=replace(record.verdict, excess={}))
+    assert excess_ratio(blind, OBJECTIVE) == float("inf")
+
+
+# --- finalists ---------------------------------------------------------------------------------
+
+
+def test_finalists_are_the_best_figures_but_one_that_holds_always_has_a_seat(
+    make_trial: Trial,
+) -> None:
+    records = [make_trial(BASELINE, throughput=100)]
+    records += [
+        make_trial(batch(size, batched_h2d=True), throughput=size, outcome=Outcome.UNDECIDED)
+        for size in (500, 600, 700)
+    ]
+    chosen = candidates(rank(records, OBJECTIVE, BASELINE), OBJECTIVE, 2)
+    assert [r.config.batch_size for r in chosen] == [700, 1]
+
+
+def test_an_undecided_trial_whose_estimate_breaks_the_limit_is_no_finalist(
+    make_trial: Trial,
+) -> None:
+    records = [
+        make_trial(BASELINE, throughput=100),
+        make_trial(batch(9), throughput=900, p99_s=0.021, outcome=Outcome.UNDECIDED),
+    ]
+    chosen = candidates(rank(records, OBJECTIVE, BASELINE), OBJECTIVE, 3)
+    assert [r.config for r in chosen] == [BASELINE]
+
+
+def test_the_best_batch_only_configuration_is_proven_beside_the_finalists(
+    make_trial: Trial,
+) -> None:
+    records = [
+        make_trial(BASELINE, throughput=100),
+        make_trial(batch(4), throughput=200),
+        *(make_trial(batch(b, batched_h2d=True), throughput=1000 + b) for b in (1, 2, 3)),
+    ]
+    ranking = rank(records, OBJECTIVE, BASELINE)
+    assert candidates(ranking, OBJECTIVE, 2)[-1].config == batch(4)
+    left = ranking.without([batch(4), batch(3, batched_h2d=True)])
+    assert left.batch_only is None
+    assert [r.config.batch_size for r in candidates(left, OBJECTIVE, 1)] == [2]
+
+
+# --- the decision ------------------------------------------------------------------------------
+
+
+def test_without_a_proof_the_best_trial_is_unconfirmed(make_trial: Trial) -> None:
+    records = [make_trial(BASELINE, throughput=100), make_trial(batch(4), throughput=400)]
+    decided = decide(rank(records, OBJECTIVE, BASELINE), OBJECTIVE)
+    assert (decided.status, decided.record) == ("unconfirmed", records[1])
+    assert decided.against_baseline is None
+
+
+def test_the_fresh_measurement_decides_not_the_luckiest_trial(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    """The winner's curse: the top of many short trials disappoints when measured again."""
+    lucky, honest = batch(8, batched_h2d=True), batch(4, batched_h2d=True)
+    records = [
+        make_trial(BASELINE, throughput=100),
+        make_trial(lucky, throughput=500),
+        make_trial(honest, throughput=400),
+    ]
+    fresh = [
+        make_trial(BASELINE, throughput=100),
+        make_trial(lucky, throughput=300),
+        make_trial(honest, throughput=390),
+    ]
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE),
+        OBJECTIVE,
+        fresh=fresh,
+        comparisons=[make_comparison(lucky, 3.0), make_comparison(honest, 3.9)],
+    )
+    assert decided.status == "confirmed"
+    assert decided.record is fresh[2]
+    assert decided.baseline is fresh[0]
+    assert decided.against_baseline is not None and decided.against_baseline.ratio == 3.9
+
+
+def test_ratios_beside_the_baseline_outweigh_absolute_figures(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    """A figure from a fast minute of the machine must not win."""
+    one, two = batch(2, batched_h2d=True), batch(4, batched_h2d=True)
+    records = [make_trial(c, throughput=100) for c in (BASELINE, one, two)]
+    fresh = [
+        make_trial(BASELINE, throughput=100),
+        make_trial(one, throughput=900),
+        make_trial(two, throughput=500),
+    ]
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE),
+        OBJECTIVE,
+        fresh=fresh,
+        comparisons=[make_comparison(one, 2.0), make_comparison(two, 3.0)],
+    )
+    assert decided.record is not None and decided.record.config == two
+
+
+def test_one_that_breaks_its_limit_when_measured_again_is_refused(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    config = batch(8)
+    records = [make_trial(BASELINE, throughput=100), make_trial(config, throughput=800)]
+    fresh = [make_trial(BASELINE), make_trial(config, p99_s=0.024)]
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE),
+        OBJECTIVE,
+        fresh=fresh,
+        comparisons=[make_comparison(config, 8.0)],
+    )
+    assert decided.status == "confirmed"
+    assert decided.record is not None and decided.record.config == BASELINE
+    assert decided.reasons == ("no tested configuration was shown to be better than the baseline",)
+
+
+def test_all_refused_is_infeasible(make_trial: Trial) -> None:
+    records = [make_trial(BASELINE, throughput=100)]
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE), OBJECTIVE, fresh=[make_trial(BASELINE, p99_s=0.03)]
+    )
+    assert (decided.status, decided.record) == ("infeasible", None)
+
+
+def test_a_gain_whose_interval_includes_none_is_not_confirmed(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    config = batch(8)
+    records = [make_trial(BASELINE, throughput=100), make_trial(config, throughput=110)]
+    comparison = replace(make_comparison(config, 1.05), ratio_ci=(0.97, 1.13))
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE), OBJECTIVE, fresh=records, comparisons=[comparison]
+    )
+    assert decided.status == "undecided"
+    assert "99 % interval 0.97 to 1.13, from 6 pairs" in decided.reasons[0]
+
+
+def test_a_better_one_whose_limit_stays_open_is_mentioned_not_chosen(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    sure, open_ = batch(4), batch(8)
+    records = [make_trial(c, throughput=100 * c.batch_size) for c in (BASELINE, sure, open_)]
+    fresh = [
+        make_trial(BASELINE),
+        make_trial(sure),
+        make_trial(open_, outcome=Outcome.UNDECIDED, reasons=("500 more calls would settle it",)),
+    ]
+    against = [make_comparison(sure, 4.0), make_comparison(open_, 8.0)]
+    ranking = rank(records, OBJECTIVE, BASELINE)
+    decided = decide(ranking, OBJECTIVE, fresh=fresh, comparisons=against)
+    assert decided.status == "confirmed"
+    assert decided.record is fresh[1]
+    assert "batch_size=8" in decided.reasons[0] and "promises more" in decided.reasons[0]
+
+    alone = decide(ranking, OBJECTIVE, fresh=[fresh[0], fresh[2]], comparisons=against[1:])
+    assert alone.status == "undecided"
+    assert alone.record is fresh[2]
+    assert alone.reasons == ("500 more calls would settle it",)
+
+
+def test_gain_over_batch_only_is_chained_over_the_rounds_both_ran_in(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    only, winner = batch(4), batch(4, batched_h2d=True)
+    records = [make_trial(c, throughput=100) for c in (BASELINE, only, winner)]
+    fresh = [make_trial(c) for c in (BASELINE, only, winner)]
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE),
+        OBJECTIVE,
+        fresh=fresh,
+        comparisons=[make_comparison(only, 2.0), make_comparison(winner, 3.0)],
+    )
+    against = decided.against_batch_only
+    assert against is not None
+    assert (against.config, against.reference) == (winner, only)
+    assert against.ratio == pytest.approx(1.5)
+    assert len(against.pair_ratios) == 6
+
+
+@pytest.mark.parametrize("winner", [BASELINE, batch(4)])
+def test_gain_over_batch_only_is_none_where_nothing_else_was_changed(
+    winner: Config, make_trial: Trial, make_comparison: Pairs
+) -> None:
+    records = [make_trial(BASELINE, throughput=100), make_trial(batch(4), throughput=400)]
+    fresh = [r for r in records if r.config in (BASELINE, winner)]
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE),
+        OBJECTIVE,
+        fresh=fresh,
+        comparisons=[make_comparison(batch(4), 4.0)],
+    )
+    assert decided.record is not None and decided.record.config == winner
+    assert decided.against_batch_only is None

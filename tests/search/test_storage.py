@@ -1,0 +1,201 @@
+"""Storage that cannot be used says why in one line; locks of others are waited for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from search_fakes import FINGERPRINT, make_space, record_of
+
+from autotune.core.errors import StorageError
+from autotune.search import storage as storage_module
+from autotune.search.storage import open_storage, shown
+from autotune.search.study import Asked, Study
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("sqlite:////proc/x.db", "unable to open database file"),
+        ("sqlite:///no/such/dir/x.db", "the directory no/such/dir does not exist"),
+        ("sqlite://", "a file is needed"),
+        ("postgresql://u:secret@127.0.0.1:1/d", "refused"),
+        ("postgresql+psycopg://u:secret@127.0.0.1:x/d", ""),
+        ("mysql://u:secret@127.0.0.1/d", "driver is not installed"),
+        ("nonsense://u:secret@h/d", "no such kind of database"),
+        ("foo", "unknown"),
+        ("{tmp}", "unknown"),
+        ("sqlite:///{tmp}", "is a directory"),
+        ("sqlite:///{tmp}/text.txt", "not a database"),
+    ],
+)
+def test_an_unusable_storage_says_why_in_one_line(url: str, cause: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("not a database, but long enough to have a header\n" * 50)
+    with pytest.raises(StorageError) as caught:
+        open_storage(url.format(tmp=tmp_path), tmp_path / "s")
+    message = str(caught.value)
+    assert cause in message
+    assert "\n" not in message
+    assert "secret" not in message
+    assert caught.value.exit_code == 4
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    assert shown("postgresql://u:p@ss@h/d").startswith("postgresql://u:***@")
+    assert shown("sqlite:///x.db") == "sqlite:///x.db"
+
+
+def test_a_directory_that_cannot_be_written_is_an_immediate_error() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(StorageError, match="/proc/"):
+        open_storage("journal", Path("/proc/self/fd/studies"))
+    assert time.monotonic() - began_s < 1
+
+
+def test_reading_a_study_that_is_not_there_makes_nothing(tmp_path: Path) -> None:
+    for url in ("journal", f"sqlite:///{tmp_path}/x.db"):
+        with pytest.raises(StorageError, match="there is no such"):
+            open_storage(url, tmp_path / "s", read_only=True)
+    assert not list(tmp_path.iterdir())
+
+
+class TestJournalLock:
+    def told_while(self, lock: str, tmp_path: Path, *, link: bool) -> float:
+        """Seconds to open a study whose lock exists."""
+        (tmp_path / "s").mkdir()
+        path = tmp_path / "s" / "study.journal.lock"
+        if link:
+            path.symlink_to("study.journal")
+        else:
+            path.write_text(lock)
+        began_s = time.monotonic()
+        Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+        return time.monotonic() - began_s
+
+    def test_a_foreign_lock_is_named_within_two_seconds_and_taken_over(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        began_s = time.time()
+        waited_s = self.told_while("", tmp_path, link=True)
+        assert 4 < waited_s < 10
+        said = next(r for r in caplog.records if "waiting for the lock" in r.getMessage())
+        assert said.created - began_s < 2
+        assert said.levelno == logging.WARNING
+        assert "study.journal.lock" in said.getMessage()
+        assert "killed process" in said.getMessage()
+
+    def test_the_lock_of_a_dead_process_is_taken_over_at_once(self, tmp_path: Path) -> None:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        lock = f"{socket.gethostname()} {pid} 1 token"
+        assert self.told_while(lock, tmp_path, link=False) < 2
+
+    def test_the_lock_of_a_live_process_is_respected(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from autotune.search import journal
+        from autotune.search.process import process_start
+
+        monkeypatch.setattr(journal, "LOCK_WAIT_S", 0.5)
+        monkeypatch.setattr(journal, "GRACE_S", 0.1)
+        pid = os.getpid()
+        lock = f"{socket.gethostname()} {pid} {process_start(pid)} token"
+        with pytest.raises(StorageError, match=r"held for .* by a live process"):
+            self.told_while(lock, tmp_path, link=False)
+
+
+class TestTornLine:
+    def journal(self, tmp_path: Path) -> Path:
+        study = Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+        for _ in range(2):
+            asked = study.ask()
+            assert isinstance(asked, Asked)
+            study.tell(record_of(asked.number, asked.config))
+        return tmp_path / "s" / "study.journal"
+
+    @pytest.mark.parametrize("cut", [1, 10, 100])
+    def test_is_repaired_and_said(
+        self, cut: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = self.journal(tmp_path)
+        path.write_bytes(path.read_bytes()[:-cut])
+        study = Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+        assert any("unfinished last line" in r.getMessage() for r in caplog.records)
+        assert len(study.records()) >= 1
+        asked = study.ask()
+        assert isinstance(asked, Asked)
+        study.tell(record_of(asked.number, asked.config))
+        again = Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+        assert asked.number in [r.number for r in again.records()]
+
+    def test_is_repaired_by_a_writer_that_was_already_open(self, tmp_path: Path) -> None:
+        self.journal(tmp_path)
+        study = Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+        with (tmp_path / "s" / "study.journal").open("ab") as file:
+            file.write(b'{"op_code":4,"worker_id":"x')
+        asked = study.ask()
+        assert isinstance(asked, Asked)
+        study.tell(record_of(asked.number, asked.config))
+        again = Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+        assert len(again.records()) == 3
+
+    def test_damage_before_the_end_is_named(self, tmp_path: Path) -> None:
+        path = self.journal(tmp_path)
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([*lines[:3], b"rubbish\n", *lines[3:]]))
+        with pytest.raises(StorageError, match=r"study\.journal:4: not a line of a journal"):
+            Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+
+
+class TestSqliteLocks:
+    def hold(self, path: Path, seconds: float) -> threading.Thread:
+        held = threading.Event()
+
+        def run() -> None:
+            connection = sqlite3.connect(path)
+            connection.execute("BEGIN EXCLUSIVE")
+            held.set()
+            time.sleep(seconds)
+            connection.rollback()
+            connection.close()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        held.wait(5)
+        return thread
+
+    def test_a_short_lock_is_waited_for(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/s.db"
+        study = Study.open(make_space(storage=url), tmp_path / "s", fingerprint=FINGERPRINT)
+        thread = self.hold(tmp_path / "s.db", 2.0)
+        asked = study.ask()
+        assert isinstance(asked, Asked)
+        thread.join()
+        thread = self.hold(tmp_path / "s.db", 2.0)
+        study.tell(record_of(asked.number, asked.config))
+        thread.join()
+        assert len(study.records()) == 1
+
+    def test_a_long_lock_is_one_clear_error_and_loses_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(storage_module, "BUSY_TIMEOUT_S", 0.5)
+        url = f"sqlite:///{tmp_path}/s.db"
+        study = Study.open(make_space(storage=url), tmp_path / "s", fingerprint=FINGERPRINT)
+        asked = study.ask()
+        assert isinstance(asked, Asked)
+        study.tell(record_of(asked.number, asked.config))
+        thread = self.hold(tmp_path / "s.db", 3.0)
+        with pytest.raises(StorageError, match="locked by another process"):
+            study.ask()
+        thread.join()
+        assert len(study.records()) == 1

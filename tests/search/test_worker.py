@@ -1,0 +1,214 @@
+"""The loop: outcomes, budgets, crashes, interruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search_fakes import (
+    FINGERPRINT,
+    INFO,
+    Behaviour,
+    FakeLauncher,
+    make_space,
+    parameters,
+    served,
+    use_fakes,
+)
+
+from autotune.core.errors import (
+    CompileError,
+    OutOfMemory,
+    TrialCrashed,
+    TrialError,
+    TrialTimeout,
+    UsageError,
+)
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Config, TrialRecord
+from autotune.search.study import StopReason, Study
+from autotune.search.worker import run_trials
+from autotune.space.search_space import Budget, SearchSpace
+
+
+class Bench:
+    """A study on fakes, and what came of it."""
+
+    def __init__(
+        self, tmp_path: Path, patch: pytest.MonkeyPatch, space: SearchSpace, behave: Behaviour
+    ) -> None:
+        self.space, self.directory = space, tmp_path
+        self.opened = use_fakes(behave, patch)
+        self.launcher = FakeLauncher()
+        self.seen: list[TrialRecord] = []
+
+    def run(self, **options: Any) -> StopReason:
+        self.study = Study.open(self.space, self.directory, fingerprint=FINGERPRINT)
+        return run_trials(
+            self.study,
+            self.space,
+            INFO,
+            self.launcher,
+            on_record=self.seen.append,
+            **options,
+        )
+
+    def outcomes(self) -> dict[int, str]:
+        return {r.config.batch_size: str(r.verdict.outcome) for r in self.study.records()}
+
+
+BATCHES = parameters(batch_size=(1, 2, 4, 8))
+
+
+def fails_at_4(error: TrialError | Mapping[str, float]) -> Behaviour:
+    return lambda config: error if config.batch_size == 4 else served(config)
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome", "reason"),
+    [
+        (OutOfMemory("needs 2 GiB"), "oom", "needs 2 GiB"),
+        (TrialTimeout("took longer than 60 s"), "timeout", "took longer"),
+        (CompileError("shape"), "compile_error", "shape"),
+        (TrialCrashed("killed", signal_name="SIGSEGV", log_tail="last"), "crashed", "killed"),
+        ({"throughput_items_per_s": float("nan"), "latency_p99_s": 0.01}, "wrong_output", "nan"),
+        ({"throughput_items_per_s": -5.0, "latency_p99_s": 0.01}, "wrong_output", "-5"),
+        ({"throughput_items_per_s": 5.0}, "wrong_output", "latency_p99"),
+        ({"throughput_items_per_s": 5.0, "latency_p99_s": 0.2}, "over_limit", "limit"),
+    ],
+)
+def test_one_bad_configuration_stops_nothing(
+    failure: Any, outcome: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(params=BATCHES)
+    bench = Bench(tmp_path, monkeypatch, space, fails_at_4(failure))
+    assert bench.run() is StopReason.EXHAUSTED
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: outcome, 8: "ok"}
+    record = next(r for r in bench.study.records() if r.config.batch_size == 4)
+    assert reason in record.verdict.reasons[0]
+    assert record.log_tail == getattr(failure, "log_tail", "")
+
+
+def test_records_carry_what_a_trial_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, make_space(params=BATCHES), served)
+    bench.run()
+    assert {r.cost_s for r in bench.seen} == {1.0}
+    assert bench.seen == list(bench.study.records())
+    assert [r.phase for r in bench.seen] == ["baseline", "search", "search", "search"]
+
+
+def test_the_same_crash_again_and_again_ends_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = TrialCrashed("exit status 1", log_tail="ModuleNotFoundError: no module x")
+    bench = Bench(tmp_path, monkeypatch, make_space(trials=100), lambda config: error)
+    assert bench.run() is StopReason.CRASHES
+    assert len(bench.seen) == 3
+    assert "ModuleNotFoundError" in bench.seen[-1].log_tail
+
+
+def test_the_same_missing_figure_again_and_again_ends_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(trials=100)
+    bench = Bench(tmp_path, monkeypatch, space, lambda config: {"throughput_items_per_s": 5.0})
+    assert bench.run() is StopReason.CRASHES
+    assert bench.outcomes().popitem()[1] == "wrong_output"
+
+
+def test_out_of_memory_again_and_again_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(trials=100)
+    bench = Bench(tmp_path, monkeypatch, space, lambda config: OutOfMemory("no"))
+    assert bench.run() is StopReason.EXHAUSTED
+    assert len(bench.seen) == 24
+
+
+def test_different_crashes_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, make_space(), lambda config: TrialCrashed(str(config)))
+    assert bench.run() is StopReason.EXHAUSTED
+
+
+def test_the_budget_of_time_counts_virtual_seconds_and_keeps_a_reserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(budget=Budget(trials=100, time_s=10.0), confirm=None)
+    bench = Bench(tmp_path, monkeypatch, space, served)
+    assert bench.run(time_s=10.0) is StopReason.TIME
+    assert len(bench.seen) == 10
+    with_reserve = replace(make_space(budget=space.budget), study="t")
+    bench = Bench(tmp_path / "t", monkeypatch, with_reserve, served)
+    assert bench.run(time_s=10.0) is StopReason.TIME
+    assert len(bench.seen) == 5
+
+
+def test_the_trial_that_runs_when_time_is_up_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def behave(config: Config) -> Any:
+        return TrialTimeout("killed") if config.batch_size == 4 else served(config)
+
+    space = make_space(params=BATCHES, sampler="grid", confirm=None)
+    bench = Bench(tmp_path, monkeypatch, space, behave)
+    assert bench.run(time_s=2.5) is StopReason.TIME
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: "interrupted"}
+    assert "budget of time" in bench.seen[-1].verdict.reasons[0]
+    # With time enough the same end is the configuration's own.
+    assert bench.run() is StopReason.EXHAUSTED
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: "timeout", 8: "ok"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UsageError("the factory"), RuntimeError()])
+def test_what_is_no_trial_error_ends_the_run_and_leaves_nothing_running(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def behave(config: Config) -> Any:
+        if config.batch_size == 4:
+            raise error
+        return served(config)
+
+    space = make_space(params=BATCHES, sampler="grid")
+    bench = Bench(tmp_path, monkeypatch, space, behave)
+    with pytest.raises(type(error)):
+        bench.run()
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: "interrupted"}
+    assert bench.study.progress().running == 0
+
+
+def test_should_stop_is_asked_between_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, make_space(), served)
+    assert bench.run(should_stop=lambda: len(bench.seen) >= 2) is StopReason.INTERRUPTED
+    assert len(bench.seen) == 2
+
+
+def test_a_grid_covers_everything_over_two_runs_with_a_crash_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(params=BATCHES, sampler="grid", trials=4)
+    bench = Bench(tmp_path, monkeypatch, space, fails_at_4(TrialCrashed("SIGSEGV")))
+    bench.run(should_stop=lambda: len(bench.seen) >= 2)
+    assert bench.run() is StopReason.TRIALS
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: "crashed", 8: "ok"}
+    assert [c.batch_size for c in bench.opened].count(4) == 1
+
+
+@pytest.mark.parametrize("sampler", ["auto", "tpe", "random", "mechanistic"])
+def test_the_same_seed_gives_the_same_study_also_when_resumed(
+    sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(trials=14, sampler=sampler)
+    whole = Bench(tmp_path / "a", monkeypatch, space, served)
+    whole.run()
+    parts = Bench(tmp_path / "b", monkeypatch, space, served)
+    while parts.run(should_stop=lambda: len(parts.seen) % 5 == 4) is not StopReason.TRIALS:
+        parts.seen.append(parts.seen[-1])  # let the next run begin
+    configs = [r.config for r in parts.study.records()]
+    assert configs == [r.config for r in whole.study.records()]
+    assert len(set(configs)) == 14
+    assert {r.verdict.outcome for r in whole.seen} == {Outcome.OK, Outcome.OVER_LIMIT}
