@@ -10,6 +10,7 @@ from typing import Any
 from autotune.apps.resolve import only_config, resolve, study_facts
 from autotune.apps.view import View
 from autotune.core.codec import to_json_dict
+from autotune.core.errors import UsageError
 from autotune.core.records import Config, Measurement, Result, TrialRecord
 from autotune.measure.judge import judge
 from autotune.measure.ratio import geometric_mean, ratio_interval
@@ -80,6 +81,9 @@ def measure(
     resolved = resolve(space)
     space = resolved.space
     config = only_config(space)
+    if space.objective.load.seeks_rate:
+        kind = space.objective.load.kind
+        raise UsageError(f"a single measurement needs a rate: --set load.{kind}.rate=500/s")
     facts = study_facts(resolved)
     shown = {name: facts.settings[name] for name in SETTINGS}
     view.resolved(replace(facts, settings={**shown, "configuration": config_text(config)}))
