@@ -459,20 +459,34 @@ class TrialRecord:
 class Comparison:
     """A configuration against another, measured in alternating windows.
 
+    Where the arrival rate is sought, each is measured on its own at rates of its own: there are
+    no pairs, hence no interval.
+
     Attributes:
-        ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs.
-        ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios.
-        pair_ratios: One per pair of fresh processes.
-        interleaved: False if both did not fit in memory and took turns as whole runs.
+        ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs;
+            of sought rates their quotient.
+        ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios; None without
+            pairs.
+        pair_ratios: One per pair of fresh processes; () of sought rates.
+        least_ratio: Of sought rates: what was shown of `config` over the most that `reference`
+            may hold, 0 if nothing was shown. No interval's end: it has no level.
+        interleaved: False if both did not fit in memory, or sought their rates, and took turns
+            as whole runs.
     """
 
     config: Config
     reference: Config
     ratio: float
-    ratio_ci: tuple[float, float]
+    ratio_ci: tuple[float, float] | None
     alpha: float
     pair_ratios: tuple[float, ...]
+    least_ratio: float = 0.0
     interleaved: bool = True
+
+    @property
+    def shows_gain(self) -> bool:
+        """True if `config` was shown to be faster."""
+        return (self.ratio_ci[0] if self.ratio_ci else self.least_ratio) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,6 @@ STEP_DOWN = 0.98  # a rate that did not pass is followed by one this much lower 
 STEP_UP = 1.02  # one that passed by one this much higher at least
 MAX_SHARE_OF_LIMIT_RATE = 0.97  # where the simulated share is steep, its own error is in the rate
 REPLAY_S = 300.0  # the stretch of time in which the recommended rate is to hold
-SIGMAS = 2.0  # of a pass
 FAIL_SIGMAS = 2.33
 REPEATS = 10  # simulations of the same arrivals
 SCREEN_N, CURVE_N, LONG_N = 10_000, 50_000, 250_000  # requests simulated: to rank a rate,
@@ -61,6 +60,9 @@ class RateGoal:
         servers: Instances on the queue.
         window_s: Time at one rate, up to `MAX_STRETCH` times as long where the limit needs it.
         proves: False: the pilot window is the last; the rate is an estimate.
+        alpha: Probability of passing, at one look, a rate whose share over the limit is just not
+            allowed, by the normal approximation. A rate has up to three looks, and a search up
+            to `MAX_RATES` rates, for which nothing is allowed.
         worth_per_s: A configuration that promises less than this gets no (further) window.
         seed: Of the arrivals; the same for all configurations, a fresh one to confirm.
         deadline_s: For every plan, beyond its windows.
@@ -76,6 +78,7 @@ class RateGoal:
     servers: int = 1
     window_s: float = 20.0
     proves: bool = True
+    alpha: float = 0.0228
     worth_per_s: float = 0.0
     seed: int = 0
     deadline_s: float = 60.0
@@ -85,6 +88,13 @@ class RateGoal:
     def allowed(self) -> float:
         """The share of requests that may be over the limit."""
         return 1.0 - self.quantile
+
+    @property
+    def sigmas(self) -> float:
+        """Standard deviations that a pass leaves to the allowed share."""
+        from scipy.special import ndtri
+
+        return float(ndtri(1.0 - self.alpha))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +305,7 @@ def _with_margin(goal: RateGoal, service: ServiceTimes, curve: _Curve, limit_rat
     replay = _replay_error(goal, rate, ratio)
     best, stretch = 0.0, 1
     while stretch <= MAX_STRETCH:
-        wanted = _share_with_margin(goal.allowed, spread / math.sqrt(stretch * share), replay)
+        wanted = _share_with_margin(goal, spread / math.sqrt(stretch * share), replay)
         best = min(curve.rate_with(wanted), MAX_SHARE_OF_LIMIT_RATE * limit_rate)
         if best >= WORTHWHILE_SHARE * limit_rate:
             break
@@ -304,13 +314,13 @@ def _with_margin(goal: RateGoal, service: ServiceTimes, curve: _Curve, limit_rat
     return Target(limit_rate_per_s=limit_rate, rate_per_s=best, window_s=window_s)
 
 
-def _share_with_margin(allowed: float, spread_per_root: float, replay: float) -> float:
-    """The share q with q + SIGMAS sqrt(s^2 + replay^2) + s = allowed, s = spread sqrt(q)."""
-    low, high = 0.02 * allowed, allowed
+def _share_with_margin(goal: RateGoal, spread_per_root: float, replay: float) -> float:
+    """The share q with q + sigmas sqrt(s^2 + replay^2) + s = allowed, s = spread sqrt(q)."""
+    sigmas, low, high = goal.sigmas, 0.02 * goal.allowed, goal.allowed
     for _ in range(20):
         middle = math.sqrt(low * high)
         s = spread_per_root * math.sqrt(middle)
-        fits = middle + SIGMAS * math.hypot(s, replay) + s < allowed
+        fits = middle + sigmas * math.hypot(s, replay) + s < goal.allowed
         low, high = (middle, high) if fits else (low, middle)
     return low
 
@@ -413,7 +423,7 @@ def _judged(goal: RateGoal, looks: Sequence[Evidence]) -> Evidence:
     share = float(long_run.mean()) + (real - counts.mean()) / n
     spread = max(float(counts.std(ddof=1)), _least_deviation(real)) / n
     spread *= 1.1 * max(1.0, math.sqrt((real + 1.0) / (counts.mean() + 1.0)))
-    margin = SIGMAS * math.hypot(spread, _replay_error(goal, rate, variance_ratio(long_run)))
+    margin = goal.sigmas * math.hypot(spread, _replay_error(goal, rate, variance_ratio(long_run)))
     status: Status = "undecided"
     if share + margin <= goal.allowed:
         status = "pass"

@@ -1,11 +1,13 @@
 """The best few proven where the arrival rate is sought: each searches its rate afresh.
 
-Every entrant gets a fresh session and arrivals that no trial has seen. One that promises less
-than what has been shown already is not measured further.
+Every entrant gets a fresh session and arrivals that no trial has seen, one after another. One
+that promises less than what has been shown already is not measured further. Gains between them
+rest on rates, not on pairs, and have no interval.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,9 +39,10 @@ def confirm_rates(
     time_s: float | None = None,
     residuals: Floats | None = None,
 ) -> Confirmation:
-    """Prove candidates, best first, then the baseline; arguments as of `confirm.confirm`.
+    """Prove the best candidate, the baseline, then the others; arguments as of `confirm.confirm`.
 
     Args:
+        time_s: The best candidate gets half of it at most, so that the baseline gets its turn.
         residuals: What the trials know of rare slow calls, see `measure.rate.RateGoal`.
     """
     if space.confirm is None or not candidates:
@@ -49,17 +52,20 @@ def confirm_rates(
     runs = baseline is not None and baseline.verdict.outcome.is_measured
     configs = [c.config for c in candidates if c.config != base]
     if base is not None and runs:
-        configs.append(base)
-    for number, config in enumerate(configs):
-        on_progress(f"confirming: configuration {number + 1} of {len(configs)}")
-        result = run.prove(config, worth=0.0 if config == base else run.best_rate)
+        configs.insert(1, base)
+    for turn, config in enumerate(configs):
+        on_progress(f"confirming: configuration {turn + 1} of {len(configs)}")
+        share = 0.5 if base in configs[turn + 1 :] else 1.0
+        worth = 0.0 if config == base else run.best_rate
+        number = len(run.records)
+        result = run.prove(config, worth=worth, share=share)
         if result is not None:
             on_result("confirm", number, result.samples)
     comparisons = [
         comparison
-        for config in run.results
-        if base is not None and config != base and base in run.results
-        if (comparison := run.comparison(config, base)) is not None
+        for config, reference in itertools.permutations(run.results, 2)
+        if config != base
+        if (comparison := run.comparison(config, reference)) is not None
     ]
     needs = [r.finding.needed_s for r in run.results.values() if r.finding.needed_s]
     best_is_shown = run.best_rate > 0.0
@@ -95,10 +101,15 @@ class _Run:
         shown = [r.finding.rate_per_s for r in self.results.values() if r.finding.status == "pass"]
         return max(shown, default=0.0)
 
-    def prove(self, config: Config, worth: float) -> RateResult | None:
-        """Search the rate of a configuration in a fresh session; None if it failed."""
-        left_s = self._left_s()
-        if left_s <= 0.0:
+    def prove(self, config: Config, *, worth: float, share: float) -> RateResult | None:
+        """Search the rate of a configuration in a fresh session; None if it failed.
+
+        Args:
+            worth: A promise below this rate is not measured further.
+            share: Of the time that is left.
+        """
+        keep_s = (1.0 - share) * self._left_s() if share < 1.0 else 0.0
+        if self._left_s() <= 0.0:
             self.notes.append("a finalist was not measured again for lack of time")
             return None
         assert self._space.confirm is not None
@@ -109,6 +120,7 @@ class _Run:
                 window_s=self._space.confirm.duration_s,
                 seed=FRESH_SEED + self._space.trial.seed,
             ),
+            alpha=self._space.confirm.alpha,
             worth_per_s=worth,
             residuals=self._residuals,
         )
@@ -123,7 +135,9 @@ class _Run:
             spec = group_spec(config, self._space, self._info)
             timeout_s = self._space.trial.timeout_s
             with open_session(spec, self._launcher, timeout_s=timeout_s) as session:
-                result = search_rate(session, goal, self._space.objective, left_s=self._left_s)
+                result = search_rate(
+                    session, goal, self._space.objective, left_s=lambda: self._left_s() - keep_s
+                )
         except TrialError as error:
             verdict = Verdict(outcome=error.outcome, reasons=(str(error),))
             self.records.append(replace(record, verdict=verdict, log_tail=error.log_tail))
@@ -139,27 +153,25 @@ class _Run:
         )
         return result
 
-    def comparison(self, config: Config, base: Config) -> Comparison | None:
-        """Rate over the baseline's; each lies between what was shown and what is simulated."""
-        ours, theirs = self._bounds(config), self._bounds(base)
-        if min(*ours, *theirs) <= 0.0:
+    def comparison(self, config: Config, reference: Config) -> Comparison | None:
+        """One rate over another; None if one of them is zero."""
+        ours, theirs = self.results[config].finding, self.results[reference].finding
+        if min(ours.rate_per_s, theirs.rate_per_s) <= 0.0:
             return None
         assert self._space.confirm is not None
-        ratio = ours[0] / theirs[0]
+        # Between the rate shown and the one where the simulation meets the limit, none is excluded.
+        limit_rate = self.results[reference].history[-1].target.limit_rate_per_s
+        least = ours.rate_per_s / max(theirs.rate_per_s, limit_rate)
         return Comparison(
             config=config,
-            reference=base,
-            ratio=ratio,
-            ratio_ci=(ours[0] / theirs[1], ours[1] / theirs[0]),
+            reference=reference,
+            ratio=ours.rate_per_s / theirs.rate_per_s,
+            ratio_ci=None,
             alpha=self._space.confirm.alpha,
-            pair_ratios=(ratio,),
+            pair_ratios=(),
+            least_ratio=least if ours.status == "pass" else 0.0,
             interleaved=False,
         )
-
-    def _bounds(self, config: Config) -> tuple[float, float]:
-        result = self.results[config]
-        rate = result.finding.rate_per_s
-        return rate, max(rate, result.history[-1].target.limit_rate_per_s)
 
     def _left_s(self) -> float:
         return np.inf if self._until_s is None else self._until_s - self._launcher.now_s()
