@@ -8,12 +8,12 @@ Names load on first use, so that `import autotune` costs nothing.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from autotune.version import __version__
 
+TYPE_CHECKING = False  # as type checkers know it; importing it would take most of the time
 if TYPE_CHECKING:
+    from typing import Any
+
     from autotune.apps.api import run as run
     from autotune.measure.knee import find_knee as find_knee
     from autotune.measure.tail import judge_tail as judge_tail
@@ -44,6 +44,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'autotune' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 

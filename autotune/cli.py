@@ -2,6 +2,9 @@
 
 Exit codes: 0 done; 1 nothing feasible, nothing complete, given up, or undecided under --strict;
 2 bad file, key or flag; 3 device or package unavailable; 4 storage; 130 interrupted.
+
+A closed standard stream counts as the null device; JSON or CSV that had nowhere to go is refused
+as a bad flag, before anything is measured.
 """
 
 from __future__ import annotations
@@ -54,27 +57,45 @@ Name = Annotated[str, typer.Argument(metavar="STUDY", help="The study's name.")]
 
 
 def main() -> None:
-    """Entry point of the `autotune` command."""
+    """The command line, from `sys.argv` to the process's exit code."""
+    _open_streams()
     _speak_utf8()
     # Accelerator backends must not load by themselves: this process never touches a device.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGINT, _interrupt)
-    app(prog_name="autotune")
+    try:
+        app(prog_name="autotune")
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:
+            # If the signal struck within an exec(), as dataclasses use it, the interpreter would
+            # end itself by that signal, whatever was made of the exception.
+            _flush_stdout()
+            os._exit(EXIT_INTERRUPTED)
+        raise
 
 
 # --- commands ----------------------------------------------------------------------------------
 
 
-def command(function: C) -> C:
-    """Make a function that returns an exit code a command; errors become one line and a code."""
+def command(*, closed_pipe: int) -> Callable[[C], C]:
+    """Make a function that returns an exit code a command; errors become one line and a code.
 
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        raise typer.Exit(_guarded(lambda: function(*args, **kwargs)))
+    Args:
+        closed_pipe: The exit code if whoever reads the output has seen enough of it.
+    """
 
-    app.command()(wrapped)
-    return function
+    def decorate(function: C) -> C:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> None:
+            def body() -> int:
+                _check_stdout(kwargs)
+                return function(*args, **kwargs)
+
+            raise typer.Exit(_guarded(body, closed_pipe))
+
+        app.command()(wrapped)
+        return function
+
+    return decorate
 
 
 @app.callback(invoke_without_command=True)
@@ -87,7 +108,7 @@ def options(
         raise typer.Exit
 
 
-@command
+@command(closed_pipe=EXIT_INTERRUPTED)
 def run(
     space: Space,
     overrides: Overrides = None,
@@ -144,7 +165,7 @@ def run(
     return _exit_code(result, strict)
 
 
-@command
+@command(closed_pipe=EXIT_OK)
 def show(
     study: Name,
     studies_dir: StudiesDir = Path("studies"),
@@ -162,14 +183,14 @@ def show(
     result = load(study, studies_dir=studies_dir, storage=storage)
     if as_csv:
         print(to_csv(result), end="")
-        return EXIT_OK
+        return _exit_code(result, strict)
     _print_result(result, as_json)
     if top and not as_json:
         _print_lines(top_lines(result, top))
     return _exit_code(result, strict)
 
 
-@command
+@command(closed_pipe=EXIT_INTERRUPTED)
 def measure(
     space: Space,
     overrides: Overrides = None,
@@ -195,19 +216,18 @@ def measure(
     return EXIT_NOTHING if outcome == "over_limit" or (strict and outcome != "ok") else EXIT_OK
 
 
-@command
+@command(closed_pipe=EXIT_OK)
 def report(study: Name, studies_dir: StudiesDir = Path("studies"), storage: Storage = "") -> int:
     """Write studies/STUDY/report.html, a single file that needs no network."""
     from autotune.apps.report import report as write
 
     result = write(study, studies_dir=studies_dir, storage=storage)
-    if result.report is None:
-        return _nothing_complete(study)
-    print(result.report)
-    return EXIT_OK
+    if result.trial_count:
+        print(result.report)
+    return _exit_code(result)
 
 
-@command
+@command(closed_pipe=EXIT_OK)
 def doctor(as_json: AsJson = False) -> int:
     """Devices of this machine, why others are not usable, and versions."""
     from autotune.apps.doctor import doctor as look
@@ -259,7 +279,8 @@ def _dry_run(space: Any, as_json: bool) -> int:
         view.note(note)
     print(f"  {planned.allowed} of {planned.combinations} combinations keep the rules")
     about = format_duration(planned.seconds)
-    print(f"  {planned.trials} trials would be run; about {about} with the confirmation")
+    clock = " of virtual time, which passes in moments" if planned.is_virtual else ""
+    print(f"  {planned.trials} trials would be run; about {about}{clock} with the confirmation")
     return EXIT_OK
 
 
@@ -272,13 +293,19 @@ def _nothing_complete(study: str) -> int:
     return EXIT_NOTHING
 
 
-def _exit_code(result: StudyResult, strict: bool) -> int:
-    if not result.trial_count:
+def _exit_code(result: StudyResult, strict: bool = False) -> int:
+    if not result.trial_count and not result.ending.handed_over:
         return _nothing_complete(result.facts.study)
     if result.ending.crashed:
-        print("the study was given up: its trials crashed alike", file=sys.stderr)
+        print("the study was given up: its trials failed alike", file=sys.stderr)
+        failure = result.last_failure
+        if failure is not None and failure.log_tail:
+            print(f"the last lines of trial {failure.number}:", file=sys.stderr)
+            print(failure.log_tail.rstrip(), file=sys.stderr)
         return EXIT_NOTHING
-    if result.status == "infeasible" or (strict and result.status == "undecided"):
+    if result.ending.handed_over:
+        return EXIT_OK
+    if result.config is None or (strict and result.status == "undecided"):
         return EXIT_NOTHING
     return EXIT_OK
 
@@ -288,7 +315,8 @@ def _exit_code(result: StudyResult, strict: bool) -> int:
 
 def _as_overrides(short: dict[str, Any]) -> list[str]:
     """Short forms as overrides; text is quoted, since a study named 2024 is no number."""
-    return [f"{key}={json.dumps(value)}" for key, value in short.items() if value not in ("", None)]
+    given = {key: value for key, value in short.items() if value not in ("", None)}
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()]
 
 
 def _parameter(override: str) -> list[str]:
@@ -333,17 +361,21 @@ def _view(as_json: bool) -> Iterator[View]:
         yield live
 
 
-def _guarded(body: Callable[[], int]) -> int:
+def _guarded(body: Callable[[], int], closed_pipe: int) -> int:
     """Run a command; turn every expected end into its exit code, with one line for a person."""
-    from autotune.core.errors import AutotuneError
+    from autotune.core.errors import AutotuneError, StorageError
 
     debug = os.environ.get("AUTOTUNE_DEBUG") == "1"
     logging.getLogger("autotune").addHandler(_Warnings(logging.WARNING))
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     try:
-        code = body()
-        sys.stdout.flush()
+        try:
+            _on_signals(_interrupt)
+            code = body()
+            sys.stdout.flush()
+        finally:
+            _on_signals(signal.SIG_IGN)  # how this ends is settled; a late signal changes nothing
     except AutotuneError as error:
         if debug:
             traceback.print_exc()
@@ -355,9 +387,15 @@ def _guarded(body: Callable[[], int]) -> int:
         print("autotune: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has left; the interpreter must not try to flush it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INTERRUPTED
+        _flush_stdout()
+        return closed_pipe
+    except OSError as error:  # such as a full disk behind the output
+        if debug:
+            traceback.print_exc()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"autotune: {where}{error.strerror or error}", file=sys.stderr)
+        _flush_stdout()
+        return StorageError.exit_code
     return code
 
 
@@ -370,9 +408,43 @@ class _Warnings(logging.Handler):
 
 def _interrupt(_number: int, _frame: object) -> None:
     """End in good order at the first signal; a second one kills at once."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _on_signals(signal.SIG_DFL)
     raise KeyboardInterrupt
+
+
+def _on_signals(action: Callable[[int, Any], None] | signal.Handlers) -> None:
+    signal.signal(signal.SIGTERM, action)
+    signal.signal(signal.SIGINT, action)
+
+
+def _open_streams() -> None:
+    """Put the null device where a standard stream is closed, before a file takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - for good
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
+def _check_stdout(options: dict[str, Any]) -> None:
+    """Refuse output that was asked for but would be lost.
+
+    Raises:
+        UsageError: Standard output is closed.
+    """
+    from autotune.core.errors import UsageError
+
+    flag = next((f for f in ("json", "csv") if options.get(f"as_{f}")), None)
+    if flag and sys.stdout.name == os.devnull:
+        raise UsageError(f"--{flag} writes to the standard output, which is closed")
+
+
+def _flush_stdout() -> None:
+    """Flush what can be; the interpreter must not try it again where that fails."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _speak_utf8() -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -50,8 +51,18 @@ def needs(what):
 
 def crashing(config):
     if config.batch_size > 1:
+        print("a last word")
         raise RuntimeError("no kernel for this batch")
     return Slow()
+
+
+class Narrow(torch.nn.Module):
+    def forward(self, x):
+        return x @ torch.ones(3, 1)
+
+
+def narrow():
+    return Narrow()
 """
 SLOW_SPACE = """\
 workload: {model: "model.py:slow", inputs: [{name: x, shape: [batch, 16]}]}
@@ -176,7 +187,7 @@ def test_json_is_one_object_on_stdout_and_everything_else_goes_to_stderr(place: 
     assert data["status"] == "confirmed" and data["complete"] is True
     assert data["report"] == "studies/small/report.html"
     assert (place / data["report"]).is_file()
-    assert "trial 6/6" in ended.stderr
+    assert "trial 5 (6 of 6)" in ended.stderr
 
     shown = autotune(place, "show", "small", "--json")
     assert json.loads(shown.stdout) == data
@@ -185,7 +196,7 @@ def test_json_is_one_object_on_stdout_and_everything_else_goes_to_stderr(place: 
 def test_resolved_values_come_before_the_first_trial(place: Path) -> None:
     ended = autotune(place, "run", "--space", "small.yaml", "--set", "limits.latency_p99=3ms")
     lines = ended.stdout.splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("trial 1/6"))
+    first = next(i for i, line in enumerate(lines) if line.startswith("trial 0 (1 of 6)"))
     before = "\n".join(lines[:first])
     assert "P99 latency ≤ 3.00 ms" in before
     assert re.search(r"batch_size +1, 2, 4, 8, 16, 32", before)
@@ -265,11 +276,22 @@ def test_crashing_alike_ends_the_study_with_the_original_error(place: Path) -> N
     ended = autotune(place, "run", "--space", "slow.yaml", "--set", change)
     assert ended.returncode == 1
     assert "RuntimeError: no kernel for this batch" in ended.stdout
-    assert "trials crashed alike" in ended.stderr
+    assert "trials failed alike" in ended.stderr
+    assert "the last lines of trial 3:" in ended.stderr and "a last word" in ended.stderr
     assert "4 of 40" in ended.stdout
     report = (place / "studies/slow/report.html").read_text(encoding="utf-8")
     assert "no kernel for this batch" in report
     assert left_running(place) == []
+
+
+def test_a_study_in_which_every_trial_crashed_names_the_error(place: Path) -> None:
+    change = 'workload.model="model.py:narrow"'
+    ended = autotune(place, "run", "--space", "slow.yaml", "--set", change)
+    assert ended.returncode == 1
+    assert "slow: failed. Nothing could be measured: RuntimeError: mat1 and mat2" in ended.stdout
+    assert "3 of 40" in ended.stdout and "infeasible" not in ended.stdout
+    for command in ("show", "report"):
+        assert autotune(place, command, "slow").returncode == 1
 
 
 def test_show_report_and_measure(place: Path) -> None:
@@ -325,6 +347,8 @@ def test_a_signal_ends_the_run_at_once_and_says_how_to_go_on(
     assert time.monotonic() - sent_s < 10
     assert "Go on with: autotune run --space slow.yaml" in errors
     assert "Traceback" not in errors and "not complete: interrupted" in output
+    assert "studies/slow/report.html" in output
+    assert (place / "studies/slow/report.html").is_file()
     assert left_running(place) == []
     shown = autotune(place, "show", "slow")
     assert shown.returncode == 0 and "unconfirmed" in shown.stdout
@@ -347,6 +371,16 @@ def test_a_run_killed_before_any_trial_is_reported_as_empty(place: Path) -> None
     assert left_running(place) == []
 
 
+@pytest.mark.parametrize("args", [("show", "small"), ("show", "small", "--csv"), ("doctor",)])
+def test_a_reader_that_has_seen_enough_is_no_failure(args: tuple[str, ...], place: Path) -> None:
+    autotune(place, "run", "--space", "small.yaml", "--set", "confirm=false")
+    process = started(place, *args)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=LIMIT_S) == 0
+
+
 def test_a_closed_pipe_ends_quietly_and_leaves_nothing_running(place: Path) -> None:
     process = started(place, "run", "--space", "slow.yaml")
     assert process.stdout is not None and process.stderr is not None
@@ -355,6 +389,61 @@ def test_a_closed_pipe_ends_quietly_and_leaves_nothing_running(place: Path) -> N
     assert process.stderr.read() == ""
     process.wait(timeout=LIMIT_S)
     assert left_running(place) == []
+
+
+def test_a_signal_before_anything_has_begun_ends_in_one_line(place: Path) -> None:
+    code = (
+        "import builtins, os, signal\n"
+        "from autotune.__main__ import main\n"
+        "load = builtins.__import__\n"
+        "def strike(name, *rest):\n"
+        "    if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return load(name, *rest)\n"
+        "builtins.__import__ = strike\n"
+        "main()"
+    )
+    ended = scripted(place, code)
+    assert ended.returncode == 130
+    assert ended.stderr == "autotune: interrupted\n"
+
+
+def test_a_signal_within_exec_ends_with_the_exit_code_of_an_interruption(place: Path) -> None:
+    # Whatever is made of that exception, the interpreter kills itself when it ends by itself.
+    code = (
+        "import sys, autotune.apps.doctor as looking, autotune.cli\n"
+        "strike = 'import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)'\n"
+        "looking.doctor = lambda: exec(strike)\n"
+        "sys.argv = ['autotune', 'doctor']\n"
+        "autotune.cli.main()"
+    )
+    ended = scripted(place, code)
+    assert ended.returncode == 130
+    assert ended.stderr == "autotune: interrupted\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_at_the_very_end_changes_nothing(number: signal.Signals, place: Path) -> None:
+    assert autotune(place, "run", "--space", "small.yaml").returncode == 0
+    for delay_s in (0.0, 0.002, 0.005, 0.01, 0.02):
+        process = started(place, "show", "small")
+        wait_for_line(process, "small:")  # all of it is put out at once
+        time.sleep(delay_s)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode in (0, 130), delay_s
+        assert "Traceback" not in errors
+
+
+def scripted(place: Path, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=place,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
 
 
 # --- where the output goes ---------------------------------------------------------------------
@@ -369,7 +458,40 @@ def test_without_a_terminal_there_are_plain_lines_about_one_per_trial(
     ended = autotune(place, "run", "--space", "small.yaml", env=env)
     assert ended.returncode == 0
     assert not set("\r\x1b") & set(ended.stdout + ended.stderr)
-    assert len(re.findall(r"^trial \d/6 ", ended.stdout, re.M)) == 6
+    assert len(re.findall(r"^trial \d \(\d of 6\) ", ended.stdout, re.M)) == 6
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "message"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        (">/dev/full", 4, "autotune: No space left on device\n"),
+        ("--json >&-", 2, "autotune: --json writes to the standard output, which is closed\n"),
+    ],
+)
+def test_an_output_that_is_closed_or_full(
+    ending: str, code: int, message: str, place: Path
+) -> None:
+    command = f"{shlex.join(words('run', '--space', 'small.yaml'))} {ending}"
+    ended = subprocess.run(
+        ["sh", "-c", command],
+        cwd=place,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (code, message)
+    assert (place / "studies/small/report.html").exists() == (code == 0)
+
+
+def test_a_study_may_be_named_in_any_script(place: Path) -> None:
+    ended = autotune(place, "run", "--space", "small.yaml", "--study", "𠀀", "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    assert "study 𠀀" in ended.stdout
 
 
 def test_any_script_is_printed_under_any_locale(place: Path) -> None:
@@ -415,15 +537,24 @@ def test_on_a_terminal_there_is_a_live_picture_and_the_result_stays(place: Path)
     )
     assert "\x1b[" in sent
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
-    for piece in ("6 of 6 trials", "best  ok", "now   confirming", "small: confirmed"):
+    for piece in ("6 of 6 trials", "best  ok", "now   (0 s) confirming", "small: confirmed"):
         assert piece in plain
     assert "\x1b[?25h" in sent  # the cursor is back
+
+
+def test_a_narrow_terminal_still_says_how_far_it_is(place: Path) -> None:
+    sent = on_a_terminal(
+        place, "run", "--space", "small.yaml", "--time", "5min",
+        env={"TERM": "xterm", "COLUMNS": "20"},
+    )  # fmt: skip
+    plain = " ".join(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent).split())
+    assert re.search(r"6 of 6 trials, [\d. a-z]+ left at most", plain)
 
 
 def test_a_dumb_terminal_gets_plain_lines(place: Path) -> None:
     sent = on_a_terminal(place, "run", "--space", "small.yaml", env={"TERM": "dumb"})
     assert "\x1b" not in sent
-    assert "trial 6/6" in sent
+    assert "trial 5 (6 of 6)" in sent
 
 
 # --- from a script -----------------------------------------------------------------------------

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from autotune.apps.resolve import resolve, study_facts
 from autotune.core.codec import to_json_dict
 from autotune.results.study_result import StudyFacts
-from autotune.search.confirm import reserve_s
+from autotune.search.confirm import proof_s
 from autotune.space.search_space import SearchSpace
+from autotune.workloads.grid import read_grid
 
-TRIAL_OVERHEAD_S = 1.0
-"""Opening and warming up one configuration; most models need less, large ones more."""
+PREPARE_S = 10.0
+"""Starting Python with a framework, and building the model once before the first trial."""
+
+OPEN_S = 2.5
+"""Starting one configuration's processes, loading its model, warming up; more for large ones."""
 
 ITERATION_S = 0.01  # a guess: how long a call takes is only known once it was measured
 MAX_COUNTED = 1_000_000
@@ -25,7 +30,8 @@ class DryRun:
     Attributes:
         combinations: Before the rules. `allowed`: after them, at most `MAX_COUNTED`.
         trials: How many would be run.
-        seconds: About how long it would take, simulated seconds included.
+        seconds: About how long it would take, the proof included. `is_virtual`: on a virtual
+            clock, so that one waits for a moment only.
         notes: What was changed while the space was resolved.
     """
 
@@ -34,6 +40,7 @@ class DryRun:
     allowed: int
     trials: int
     seconds: float
+    is_virtual: bool = False
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -48,6 +55,7 @@ class DryRun:
                 "allowed": self.allowed,
                 "trials": self.trials,
                 "estimate_s": self.seconds,
+                "estimate_is_virtual": self.is_virtual,
                 "notes": self.notes,
             }
         )
@@ -65,7 +73,10 @@ def dry_run(space: SearchSpace) -> DryRun:
     trials = min(allowed, space.budget.trials)
     options = space.trial
     window_s = options.duration_s or ITERATION_S * (options.iterations or 0)
-    seconds = trials * (window_s + TRIAL_OVERHEAD_S) + reserve_s(space)
+    is_virtual = resolved.origin != "measured"
+    open_s = _recorded_cost_s(space) if is_virtual else OPEN_S
+    seconds = trials * (window_s + open_s) + proof_s(space, open_s)
+    seconds += 0.0 if is_virtual else PREPARE_S
     combinations = len(space.rows) if space.rows is not None else space.combination_count
     return DryRun(
         facts=study_facts(resolved),
@@ -73,5 +84,14 @@ def dry_run(space: SearchSpace) -> DryRun:
         allowed=allowed,
         trials=trials,
         seconds=min(seconds, space.budget.time_s or seconds),
+        is_virtual=is_virtual,
         notes=space.notes,
     )
+
+
+def _recorded_cost_s(space: SearchSpace) -> float:
+    """What a recorded configuration costs beyond its window, on average; 0 if simulated."""
+    if space.workload.kind != "replay":
+        return 0.0
+    rows = read_grid(space.workload.model).rows
+    return fmean(rows[config].cost_s for config in space.configs())

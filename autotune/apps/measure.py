@@ -12,6 +12,7 @@ from autotune.apps.view import View
 from autotune.core.codec import to_json_dict
 from autotune.core.errors import UsageError
 from autotune.core.records import Config, Measurement, Result, TrialRecord
+from autotune.core.units import format_duration
 from autotune.measure.judge import judge
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
@@ -25,7 +26,7 @@ from autotune.trial.session import Launcher, open_session
 SESSIONS = 6
 """Fresh sessions: processes differ more from each other than the windows of one."""
 
-SETTINGS = ("workload", "device", "limits", "load", "trial")
+SETTINGS = ("workload", "device", "limits", "load")
 """Those of a study that matter to a single measurement."""
 
 
@@ -85,16 +86,19 @@ def measure(
         kind = space.objective.load.kind
         raise UsageError(f"a single measurement needs a rate: --set load.{kind}.rate=500/s")
     facts = study_facts(resolved)
-    shown = {name: facts.settings[name] for name in SETTINGS}
-    view.resolved(replace(facts, settings={**shown, "configuration": config_text(config)}))
-    for note in space.notes:
-        view.note(note)
     options = space.confirm or Confirm()
     plan = trial_plan(space)
+    each = f"{space.trial.iterations} calls"
     if space.trial.duration_s is not None:
         each_s = max(space.trial.duration_s, options.duration_s / sessions)
         windows = tuple(replace(window, duration_s=each_s) for window in plan.windows)
         plan = replace(plan, windows=windows, deadline_s=plan.deadline_s + each_s)
+        each = format_duration(each_s)
+    shown = {name: facts.settings[name] for name in SETTINGS}
+    shown |= {"sessions": f"{sessions}, {each} each", "configuration": config_text(config)}
+    view.resolved(replace(facts, study="", settings=shown))
+    for note in space.notes:
+        view.note(note)
     results: list[Result] = []
     with Launcher() as launcher:
         for number in range(sessions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from autotune.core.records import Comparison, Config, Phase, Recommendation, Res
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.results.recommend import Ranking, candidates, decide
-from autotune.search.confirm import confirm
+from autotune.search.confirm import Needed, confirm
 from autotune.search.rate_confirm import confirm_rates
 from autotune.space.search_space import SearchSpace
 from autotune.trial.session import Launcher
@@ -38,7 +39,7 @@ def prove(
     fresh: dict[Config, TrialRecord] = {}
     comparisons: list[Comparison] = []
     notes: list[str] = []
-    needed_s: float | None = None
+    advice: dict[Config, str] = {}
     decided = decide(ranking, objective)
     for _ in range(MAX_PROOFS):
         finalists = _finalists(ranking.without(fresh), space)
@@ -60,13 +61,18 @@ def prove(
         fresh.update({r.config: replace(r, number=first + r.number) for r in proof.records})
         comparisons += proof.comparisons
         notes += proof.notes
-        needed_s = proof.seconds_needed
+        advice.update({config: _advice(needed, space) for config, needed in proof.needed.items()})
         decided = decide(
-            ranking, objective, fresh=tuple(fresh.values()), comparisons=comparisons, notes=notes
+            ranking,
+            objective,
+            fresh=tuple(fresh.values()),
+            comparisons=comparisons,
+            notes=notes,
+            advice=advice,
         )
         if not proof.records or _beats_baseline(decided, ranking):
             break
-    return _with_time_needed(decided, needed_s)
+    return decided
 
 
 def _finalists(ranking: Ranking, space: SearchSpace) -> tuple[TrialRecord, ...]:
@@ -81,9 +87,17 @@ def _beats_baseline(decided: Recommendation, ranking: Ranking) -> bool:
     return ranking.baseline is None or decided.record.config != ranking.baseline.config
 
 
-def _with_time_needed(decided: Recommendation, needed_s: float | None) -> Recommendation:
-    if decided.status != "undecided" or needed_s is None:
-        return decided
-    more = format_duration(needed_s)
-    needed = f"about {more} more of measuring would settle it (budget.time, confirm.duration)"
-    return replace(decided, reasons=(*decided.reasons, needed))
+def _advice(needed: Needed, space: SearchSpace) -> str:
+    """How long it takes to settle a limit, and the options that allow it."""
+    options = f"--set confirm.duration={_option(needed.duration_s)}"
+    if space.budget.time_s is not None and space.budget.time_s < needed.time_s:
+        options += f" --time {_option(needed.time_s)}"
+    more = format_duration(needed.more_s)
+    return f"about {more} more of measuring would settle it; run it again with {options}"
+
+
+def _option(seconds: float) -> str:
+    """Seconds as an option, rounded up: to 5 s, above ten minutes to whole minutes."""
+    if seconds > 600:
+        return f"{math.ceil(seconds / 60)}min"
+    return f"{5 * math.ceil(seconds / 5)}s"

@@ -10,6 +10,7 @@ from pathlib import Path
 from autotune.apps.store import without_password
 from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError
+from autotune.core.objective import METRICS, Objective
 from autotune.core.records import Config
 from autotune.core.units import format_duration
 from autotune.devices import find_device
@@ -22,7 +23,7 @@ from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher, open_session
 from autotune.version import __version__
 from autotune.workloads import WORKLOADS, check_workload
-from autotune.workloads.grid import read_grid
+from autotune.workloads.grid import Grid, read_grid
 
 _ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
 _TOOLS = ("optuna", "numpy", "scipy")
@@ -58,7 +59,9 @@ def resolve(space: SearchSpace) -> Resolved:
     name = "simulated" if on_virtual_clock and space.device == "auto" else space.device
     info = find_device(name)
     if kind == "replay":
-        space = space.on_grid(read_grid(space.workload.model).rows)
+        grid = read_grid(space.workload.model)
+        _check_columns(grid, space.objective)
+        space = space.on_grid(grid.rows)
     rules = () if on_virtual_clock else info.rules
     space = replace(space.on_device(info.facts, info.core_ladder, rules), device=info.name)
     return Resolved(space=space, info=info, origin=_ORIGINS.get(kind, "measured"))
@@ -67,7 +70,8 @@ def resolve(space: SearchSpace) -> Resolved:
 def preflight(resolved: Resolved, launcher: Launcher, view: View) -> None:
     """Build the model once, so that a wrong factory is found before a study exists.
 
-    A configuration that cannot run is no mistake of the user's; its trial will say so.
+    A configuration that cannot run is no mistake of the user's; its trial will say so. Nor is
+    one that takes longer than a trial, or than the whole budget of time, may take.
 
     Raises:
         UsageError: The model cannot be built at all. UnavailableError: A package is missing.
@@ -77,8 +81,11 @@ def preflight(resolved: Resolved, launcher: Launcher, view: View) -> None:
         return
     view.preparing(f"building {space.workload.model} once")
     spec = group_spec(space.baseline, space, resolved.info)
+    limit_s = space.trial.timeout_s
+    if space.budget.time_s is not None:
+        limit_s = min(limit_s, max(space.budget.time_s - launcher.now_s(), 0.0))
     try:
-        with open_session(spec, launcher, timeout_s=space.trial.timeout_s):
+        with open_session(spec, launcher, timeout_s=limit_s):
             pass
     except TrialError:
         return
@@ -99,7 +106,7 @@ def study_facts(resolved: Resolved, command: tuple[str, ...] = ()) -> StudyFacts
         time_s=space.budget.time_s,
         space_path=shown_path(space.source.path),
         space_text=space.source.text,
-        settings=_settings(space),
+        settings=_settings(space, info),
         environment=_environment(info),
         command=command,
     )
@@ -137,6 +144,16 @@ def again(space: SearchSpace) -> tuple[str, ...]:
     return ("autotune run", f"--space {quoted(shown_path(space.source.path))}")
 
 
+def _check_columns(grid: Grid, objective: Objective) -> None:
+    recorded = {name for row in grid.rows.values() for name in row.figures}
+    wanted = {goal.metric: "objective" for goal in objective.goals}
+    wanted |= {limit.metric: f"limits.{limit.metric}" for limit in objective.limits}
+    for metric, where in wanted.items():
+        column = METRICS[metric].field
+        if recorded and column not in recorded:
+            raise UsageError(f"{grid.path}: no figures for {where}; add column {column}")
+
+
 def _workload_text(space: SearchSpace) -> str:
     workload = space.workload
     model = workload.model or workload.kind
@@ -146,7 +163,7 @@ def _workload_text(space: SearchSpace) -> str:
     return f"{name} ({workload.kind}, {workload.precision})"
 
 
-def _settings(space: SearchSpace) -> dict[str, str]:
+def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
     trial, confirm, load = space.trial, space.confirm, space.objective.load
     window = format_duration(trial.duration_s) if trial.duration_s else f"{trial.iterations} calls"
     time_s = space.budget.time_s
@@ -158,7 +175,7 @@ def _settings(space: SearchSpace) -> dict[str, str]:
         "limits": ", ".join(map(limit_text, space.objective.limits)) or "none",
         "load": load.kind + (f" at {load.rate_per_s:g}/s" if load.rate_per_s else ""),
         **{p.name: ", ".join(value_text(p.name, c) for c in p.choices) for p in space.params},
-        "rules": "; ".join(rule.text for rule in space.rules) or "none",
+        "rules": _rules_text(space, info),
         "baseline": config_text(space.baseline),
         "budget": f"{space.budget.trials} trials"
         + (f", {format_duration(time_s)}" if time_s is not None else ", no limit of time"),
@@ -172,6 +189,18 @@ def _settings(space: SearchSpace) -> dict[str, str]:
         ),
         "storage": without_password(space.storage),
     }
+
+
+def _rules_text(space: SearchSpace, info: DeviceInfo) -> str:
+    """The file's rules, and those of the device's own that the file does not have already."""
+    own = [rule.text for rule in space.rules if rule.text not in info.rules]
+    further = [
+        rule.text
+        for rule in space.rules
+        if rule.text in info.rules and not set(rule.text.split(" or ")) & set(own)
+    ]
+    texts = ["; ".join(own), f"of the device: {'; '.join(further)}" if further else ""]
+    return "; ".join(filter(None, texts)) or "none"
 
 
 def _environment(info: DeviceInfo) -> dict[str, str]:

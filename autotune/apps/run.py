@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import Literal
 from autotune.apps.prove import prove
 from autotune.apps.resolve import Resolved, again, preflight, resolve, study_facts
 from autotune.apps.samples import save_samples
-from autotune.apps.store import ENDING, FACTS, remember_storage, study_dir, write_report
+from autotune.apps.store import (
+    BASIS,
+    ENDING,
+    FACTS,
+    PROVING,
+    remember_storage,
+    study_dir,
+    write_report,
+)
 from autotune.apps.view import Standing, View
 from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.errors import StorageError, UsageError
@@ -18,11 +27,17 @@ from autotune.core.records import Phase, Recommendation, Result, TrialRecord
 from autotune.results.recommend import Ranking, decide, rank
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
 from autotune.search.conditions import fingerprint_of
+from autotune.search.storage import NoStorageError
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
-from autotune.search.worker import MAX_SAME_CRASHES, run_trials
+from autotune.search.worker import MAX_SAME_FAILURES, run_trials
 from autotune.space.search_space import SearchSpace
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher
+
+log = logging.getLogger(__name__)
+
+PROOF_LASTS_S = 3600.0
+"""After this a proof without a limit of time, on another host, is taken to be dead."""
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -80,8 +95,8 @@ def run(
 def _has_trials(space: SearchSpace, directory: Path) -> bool:
     try:
         return bool(StoredStudy.load(space.study, directory, storage=space.storage).records())
-    except (UsageError, StorageError):
-        return False  # opening it for real will say what is wrong
+    except (UsageError, NoStorageError):
+        return False  # opening it for real will say what is wrong, if anything is
 
 
 @dataclass(slots=True)
@@ -95,6 +110,7 @@ class _Run:
     view: View
     new: list[TrialRecord] = field(default_factory=list)
     before_s: float = 0.0
+    lost_samples: bool = False
 
     def to_the_end(self) -> StudyResult:
         stored = self.study.attributes().get(ENDING)
@@ -102,21 +118,23 @@ class _Run:
         ending = Ending(stopped="it was killed", elapsed_s=self.before_s)
         try:
             ending = self._search()
-            recommendation = self._settled()
-            if recommendation is None and ending.crashed:
-                recommendation = self._unproven()
-            recommendation = recommendation or self._prove()
+            if busy := self._others():
+                ending = replace(
+                    ending, complete=False, handed_over=True, stopped=ending.stopped or busy
+                )
+                return self._result(self._kept() or self._unproven(), ending)
+            try:
+                self.study.keep(ENDING, to_json_dict(ending))
+                recommendation, ending = self._settled(ending)
+                self.study.keep(ENDING, to_json_dict(ending))
+                return self._reported(recommendation, ending)
+            finally:
+                self.study.release(PROVING)
         except KeyboardInterrupt:
             ending = replace(self._ending(StopReason.INTERRUPTED), complete=ending.complete)
             self.study.keep(ENDING, to_json_dict(ending))
-            raise RunInterrupted(self._result(self._unproven(), ending)) from None
-        ending = replace(ending, elapsed_s=self.before_s + self.launcher.now_s())
-        if not self.new and stored:
-            ending = replace(ending, elapsed_s=self.before_s)
-        self.study.keep(ENDING, to_json_dict(ending))
-        self.study.save_recommendation(recommendation)
-        result = self._result(recommendation, ending)
-        return replace(result, report=write_report(result, self.study.directory))
+            so_far = self._kept() or self._unproven()
+            raise RunInterrupted(self._reported(so_far, ending)) from None
 
     def _search(self) -> Ending:
         space, launcher = self.resolved.space, self.launcher
@@ -133,9 +151,56 @@ class _Run:
             on_result=self._on_result,
             time_s=self._left_s(),
         )
-        ending = self._ending(reason)
-        self.study.keep(ENDING, to_json_dict(ending))
-        return ending
+        return self._ending(reason)
+
+    def _others(self) -> str:
+        """What other workers of the study are still at, empty if it is this one's to prove."""
+        running = self.study.progress().running
+        if running:
+            return f"the other workers are still measuring {running} trial{'s' * (running > 1)}"
+        left_s = self._left_s()
+        if not self.study.claim(PROVING, PROOF_LASTS_S if left_s is None else left_s):
+            return "another worker is proving the best"
+        return ""
+
+    def _settled(self, ending: Ending) -> tuple[Recommendation, Ending]:
+        """The recommendation, proven unless an earlier one still stands, and how it ended."""
+        kept = self._kept()
+        if kept is not None and not self._is_open(kept):
+            return kept, replace(ending, elapsed_s=self.before_s) if not self.new else ending
+        recommendation = self._unproven() if ending.crashed else self._prove()
+        ending = replace(ending, elapsed_s=self.before_s + self.launcher.now_s())
+        if kept is not None and kept.confirmations and not recommendation.confirmations:
+            self.view.note("nothing could be measured again; the earlier proof stands")
+            return kept, ending
+        self.study.save_recommendation(recommendation)
+        self.study.keep(BASIS, self._basis())
+        return recommendation, ending
+
+    def _kept(self) -> Recommendation | None:
+        """What an earlier run recommended, if it still is a choice and no trial came after it."""
+        stored, basis = self.study.recommendation(), self.study.attributes().get(BASIS, {})
+        if stored is None or basis.get("trials") != self._basis()["trials"]:
+            return None
+        space = self.resolved.space
+        outside = stored.record is not None and not space.contains(stored.record.config)
+        return None if outside else stored
+
+    def _is_open(self, kept: Recommendation) -> bool:
+        """True if proving again may bring something: it is not settled, or may now take longer."""
+        unproven = kept.status == "unconfirmed" and self.resolved.space.confirm is not None
+        changed = self.study.attributes().get(BASIS) != self._basis()
+        return kept.status == "undecided" or unproven or changed
+
+    def _basis(self) -> dict[str, object]:
+        """What a recommendation was made from."""
+        space, records = self.resolved.space, self.study.records()
+        basis = {
+            "trials": sum(not record.verdict.outcome.is_retried for record in records),
+            "confirm": space.confirm,
+            "time_s": space.budget.time_s,
+        }
+        return to_json_dict(basis)
 
     def _prove(self) -> Recommendation:
         return prove(
@@ -147,16 +212,6 @@ class _Run:
             on_result=self._on_result,
             left_s=self._left_s,
         )
-
-    def _settled(self) -> Recommendation | None:
-        """What an earlier run recommended, if nothing has been done since that could change it."""
-        stored = self.study.recommendation()
-        if stored is None or self.new:
-            return None
-        space = self.resolved.space
-        skipped = stored.status == "unconfirmed" and space.confirm is not None
-        outside = stored.record is not None and not space.contains(stored.record.config)
-        return None if skipped or outside else stored
 
     def _unproven(self) -> Recommendation:
         return decide(self._ranking(), self.facts.objective)
@@ -174,6 +229,12 @@ class _Run:
             recommendation=recommendation,
             ending=ending,
         )
+
+    def _reported(self, recommendation: Recommendation, ending: Ending) -> StudyResult:
+        result = self._result(recommendation, ending)
+        if not result.trial_count:
+            return result
+        return replace(result, report=write_report(result, self.study.directory))
 
     def _ending(self, reason: StopReason) -> Ending:
         complete = reason in (StopReason.TRIALS, StopReason.EXHAUSTED)
@@ -198,7 +259,12 @@ class _Run:
         self.view.trial_finished(record, self._standing())
 
     def _on_result(self, phase: Phase, number: int, result: Result) -> None:
-        save_samples(self.study.directory, phase, number, result)
+        try:
+            save_samples(self.study.directory, phase, number, result)
+        except StorageError as error:  # no figure depends on them
+            if not self.lost_samples:
+                log.warning("%s; the raw samples of this study are not kept", error)
+            self.lost_samples = True
 
     def _standing(self) -> Standing:
         progress = self.study.progress()
@@ -216,4 +282,4 @@ def _stopped_text(reason: StopReason, records: Sequence[TrialRecord]) -> str:
     if reason is StopReason.INTERRUPTED:
         return "interrupted"
     last = next((r.verdict.reasons[0] for r in reversed(records) if r.verdict.reasons), "")
-    return f"the last {MAX_SAME_CRASHES} trials crashed alike: {last}"
+    return f"the last {MAX_SAME_FAILURES} trials failed alike: {last}"

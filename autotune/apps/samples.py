@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 
+from autotune.apps.store import write_whole
 from autotune.core.records import SAMPLE_ARRAYS, Floats, Ints, Phase, Result, Samples
 
 MAX_CALLS = 50_000
@@ -17,6 +19,8 @@ def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> 
 
     Returns:
         The file, None for finished figures, which have no samples.
+    Raises:
+        StorageError: It cannot be written.
     """
     if not isinstance(result, Samples):
         return None
@@ -31,8 +35,9 @@ def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> 
         arrays["arrivals_s"] = np.concatenate(kept)
         arrays["arrival_counts"] = np.array([arrivals.size for arrivals in kept])
     path = study_dir / "samples" / f"{phase}-{number}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, allow_pickle=False, call_count=result.end_s.size, **arrays)
+    packed = io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, call_count=result.end_s.size, **arrays)
+    write_whole(path, packed.getvalue())
     return path
 
 

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.core.codec import from_json_dict
-from autotune.core.errors import UsageError
+from autotune.core.errors import StorageError, UsageError
 from autotune.results.recommend import decide, rank
 from autotune.results.report import render
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
+from autotune.search.storage import from_anywhere
 from autotune.search.study import StoredStudy
 from autotune.version import __version__
 
-FACTS, ENDING = "facts", "ending"
-"""Keys under which a study keeps what it is about and how its last run ended."""
+FACTS, ENDING, BASIS, PROVING = "facts", "ending", "basis", "proving"
+"""Keys under which a study keeps what it is about, how its last run ended, what its recommendation
+was made from, and who is proving one."""
 
 REPORT = "report.html"
 
 STORAGE = "storage.txt"
 """In a study's directory: the database it is kept in, if it is not the journal beside it."""
 
+MAX_NAME_BYTES = 255
+"""Of a file's name, in every file system of today."""
+
 
 def study_dir(studies_dir: Path, study: str) -> Path:
     """The directory of a study.
 
     Raises:
-        UsageError: The name could lead out of the studies directory.
+        UsageError: The name could lead out of the studies directory, or is no file's name.
     """
     name = unicodedata.normalize("NFC", study)
+    if len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+        raise UsageError(f"{study[:40]!r}… is longer than the name of a study can be")
     if not name or name[0] in ".-" or any(c in "/\\" or not c.isprintable() for c in name):
         raise UsageError(f"{study!r} is not the name of a study; studies are in {studies_dir}/")
     return studies_dir / name
@@ -38,9 +47,12 @@ def study_dir(studies_dir: Path, study: str) -> Path:
 
 def remember_storage(directory: Path, url: str) -> None:
     """Note where a study is kept, for commands that only get its name; never a password."""
+    note = directory / STORAGE
     if url != "journal":
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / STORAGE).write_text(without_password(url) + "\n", encoding="utf-8")
+        write_whole(note, f"{without_password(from_anywhere(url))}\n".encode())
+    elif note.is_file():
+        with _file_errors(note):
+            note.unlink()
 
 
 def without_password(url: str) -> str:
@@ -83,17 +95,56 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
 
 
 def write_report(result: StudyResult, directory: Path) -> Path:
-    """Write the report, whole or not at all."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path, unfinished = directory / REPORT, directory / f".{REPORT}.{os.getpid()}"
-    unfinished.write_text(render(result, now_s=time.time(), version=__version__), encoding="utf-8")
-    unfinished.replace(path)
+    """Write the report.
+
+    Raises:
+        StorageError: It cannot be written; what the study holds is kept all the same.
+    """
+    path = directory / REPORT
+    text = render(result, now_s=time.time(), version=__version__)
+    try:
+        write_whole(path, text.encode())
+    except StorageError as error:
+        study = result.facts.study
+        raise StorageError(
+            f"{error}; the study itself is kept: autotune show {study} prints it, "
+            f"autotune report {study} writes the report again"
+        ) from error
     return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with _file_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
 
 
 def _remembered(directory: Path) -> str:
     note = directory / STORAGE
-    return note.read_text(encoding="utf-8").strip() if note.is_file() else "journal"
+    if not note.is_file():
+        return "journal"
+    with _file_errors(note):
+        return note.read_text("utf-8", "replace").strip()
 
 
 def _known(studies_dir: Path) -> str:

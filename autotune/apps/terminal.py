@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from autotune.apps.measure import MeasureResult
 
-LAST_SHOWN = 6
+LAST_SHOWN = 3  # the picture must fit a low and narrow terminal: what scrolls away stays
 REFRESH_PER_S = 4.0
+BAR_WIDTHS = (8, 40)  # columns, at least and at most
 
 
 class PlainView(View):
@@ -46,7 +47,7 @@ class PlainView(View):
     def resolved(self, facts: StudyFacts) -> None:
         self._names = searched(facts)
         width = max(map(len, facts.settings), default=0)
-        self._say(f"study {facts.study}" + _origin(facts))
+        self._say((f"study {facts.study}" if facts.study else "measuring") + _origin(facts))
         for name, text in facts.settings.items():
             self._say(f"  {name:<{width}}  {text}")
 
@@ -58,8 +59,7 @@ class PlainView(View):
 
     def trial_finished(self, record: TrialRecord, standing: Standing) -> None:
         line = trial_line(record, self._names)
-        width = len(str(standing.total))
-        self._say(f"trial {standing.done:>{width}}/{standing.total}  {line}")
+        self._say(f"{trial_name(record.number, standing.done, standing.total)}  {line}")
 
     def confirming(self, text: str) -> None:
         self._say(text)
@@ -77,6 +77,7 @@ class LiveView(View):
         self._standing = Standing(done=0, total=0)
         self._now = ""
         self._since_s = time.monotonic()
+        self._drawn: list[int] = []
 
     def __enter__(self) -> LiveView:
         return self
@@ -112,7 +113,8 @@ class LiveView(View):
     def trial_started(self, number: int, config: Config, standing: Standing) -> None:
         self._standing = standing
         names = searched(self._facts) if self._facts else None
-        self._doing(f"trial {standing.done + 1}: {config_text(config, names)}")
+        name = trial_name(number, standing.done + 1, standing.total)
+        self._doing(f"{name}: {config_text(config, names)}")
 
     def trial_finished(self, record: TrialRecord, standing: Standing) -> None:
         self._standing = standing
@@ -125,41 +127,80 @@ class LiveView(View):
         self._now, self._since_s = text, time.monotonic()
 
     def _print(self, text: str) -> None:
+        if self._live is not None:
+            self._live.refresh()  # so that it is wiped as a whole if the width has changed
         self._console.print(text, markup=False, highlight=False)
 
     def _picture(self) -> RenderableType:
         from rich.console import Group
+        from rich.segment import Segment, Segments
+
+        lines = self._console.render_lines(Group(*self._parts()), pad=False)
+        for line in lines:
+            while line and line[-1].text.isspace():
+                line.pop()
+        # A terminal that was made narrower has broken the lines of the last picture.
+        width = self._console.width
+        broken = sum(max(length - 1, 0) // width for length in self._drawn)
+        self._drawn = [Segment.get_line_length(line) for line in lines]
+        ended = (segment for line in lines for segment in (*line, Segment.line()))
+        return Group(_Wipe(broken), Segments(ended))
+
+    def _parts(self) -> Iterator[RenderableType]:
         from rich.progress_bar import ProgressBar
+        from rich.table import Table
         from rich.text import Text
 
         standing, names = self._standing, searched(self._facts) if self._facts else ()
-        head = f"  {standing.done} of {standing.total} trials"
-        if standing.left_s is not None:
-            head += f", {format_duration(standing.left_s)} left at most"
-        best = "none holds the limits yet"
-        if standing.best is not None:
-            best = trial_line(standing.best, names)
+        table = Table.grid(padding=(0, 2, 0, 0))
+        yield Text("")
+        if standing.total:
+            head = f"{standing.done} of {standing.total} trials"
+            if standing.left_s is not None:
+                head += f", {format_duration(standing.left_s)} left at most"
+            room = self._console.width - len(head) - 2
+            if room >= BAR_WIDTHS[0]:
+                width = min(room, BAR_WIDTHS[1])
+                yield ProgressBar(total=standing.total, completed=standing.done, width=width)
+                head = f"  {head}"  # on the bar's line: a bar does not end its own
+            yield Text(head)
+            best = "none holds the limits yet"
+            if standing.best is not None:
+                best = trial_line(standing.best, names)
+            table.add_row(Text("best", "bold green"), Text(best))
         elapsed_s = time.monotonic() - self._since_s
-        lines: list[RenderableType] = [
-            Text(""),
-            ProgressBar(total=max(standing.total, 1), completed=standing.done, width=40),
-            Text(head),  # on the bar's line: a bar does not end its own
-            Text.assemble(("best  ", "bold green"), best),
-            Text.assemble(("now   ", "bold"), f"{self._now} ", (f"{elapsed_s:.0f} s", "dim")),
-        ]
+        table.add_row(Text("now", "bold"), Text(f"({elapsed_s:.0f} s) {self._now}"))
         for record in reversed(self._last):
-            style = "" if str(record.verdict.outcome) == "ok" else "yellow"
-            lines.append(Text(f"      {trial_line(record, names)}", style=style or "dim"))
-        for line in lines:
-            if isinstance(line, Text):
-                line.no_wrap, line.overflow = True, "ellipsis"
-        return Group(*lines)
+            style = "dim" if str(record.verdict.outcome) == "ok" else "yellow"
+            table.add_row("", Text(trial_line(record, names), style))
+        yield table
+
+
+class _Wipe:
+    """Erases rows above the place where it is drawn, the first time."""
+
+    def __init__(self, row_count: int) -> None:
+        self._row_count = row_count
+
+    def __rich_console__(self, *_: object) -> Iterator[RenderableType]:
+        from rich.control import Control
+        from rich.segment import ControlType
+
+        codes = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+        yield Control(*codes * self._row_count)
+        self._row_count = 0
 
 
 def searched(facts: StudyFacts) -> tuple[str, ...]:
     """The parameters worth showing of a trial: those that differ between trials."""
     names = tuple(name for name, choices in facts.params.items() if len(choices) > 1)
     return names or ("batch_size",)
+
+
+def trial_name(number: int, place: int, total: int) -> str:
+    """A trial by its number in the study, and how many of those wanted that makes."""
+    width = len(str(total))
+    return f"trial {number:>{width}} ({place:>{width}} of {total})"
 
 
 def trial_line(record: TrialRecord, names: tuple[str, ...] = ()) -> str:
@@ -199,16 +240,15 @@ def result_lines(result: StudyResult) -> Iterator[str]:
         yield f"  {'Report':<27} {result.report}"
     if result.trial_count:
         yield from (f"  - {reason}" for reason in reasons(result))
-    last = result.records[-1] if result.records else None
-    if result.ending.crashed and last is not None and last.log_tail:
-        yield f"\nthe last lines of trial {last.number}:\n{last.log_tail.rstrip()}"
 
 
 def top_lines(result: StudyResult, count: int) -> Iterator[str]:
     """The best configurations, one per line."""
-    yield f"\nthe best {count}, single trials:"
+    yield f"\nthe best {count}, by single trials except where measured again:"
     for place, record in enumerate(top_rows(result, count), 1):
-        yield f"  {place:>3}  trial {record.number:<4}  {trial_line(record, result.searched)}"
+        again = "  (measured again)" if record.phase == "confirm" else ""
+        line = trial_line(record, result.searched)
+        yield f"  {place:>3}  trial {record.number:<4}  {line}{again}"
 
 
 def measurement_lines(result: MeasureResult) -> Iterator[str]:

@@ -9,12 +9,11 @@ from autotune.core.errors import UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Measurement, Reported, Result, Samples, Verdict
-from autotune.core.units import format_duration, format_rate, format_size
+from autotune.core.units import format_duration, format_quantity
 from autotune.measure.noise import utilisation
 from autotune.measure.tail import Status, judge_tail, variance_floor_for
 
 SEARCH_ALPHA = 0.05
-_FORMATS = {"duration": format_duration, "size": format_size, "rate": format_rate}
 
 
 class LimitJudgement(NamedTuple):
@@ -145,4 +144,4 @@ def _sentence(limit: Limit, status: Status, value: float) -> str:
 
 
 def _format(metric: str, value: float) -> str:
-    return _FORMATS.get(METRICS[metric].unit, "{:g}".format)(value)
+    return format_quantity(value, METRICS[metric].unit)

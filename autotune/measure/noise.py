@@ -27,7 +27,9 @@ def trust_of(samples: Samples) -> tuple[str, tuple[str, ...]]:
     causes = []
     wait = run_queue_wait_ratio(samples)
     if wait is not None and wait > MAX_RUN_QUEUE_WAIT and _has_cores_of_its_own(samples):
-        causes.append(f"waited {wait:.0%} of the time for its cores; something else runs there")
+        # Threads add up, so that several of them can wait for longer than the time measured.
+        long = f"{wait:.0%} of the time" if wait <= 1 else "longer than it ran"
+        causes.append(f"waited {long} for its cores; something else runs there")
     ratio = phase_ratio(samples)
     if ratio is not None and ratio > MAX_PHASE_RATIO:
         causes.append(f"unstable: calls took {ratio:.2g} times as long in the slowest phase")

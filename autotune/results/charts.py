@@ -10,15 +10,17 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
+from autotune.results.labels import RING, Box, Place, Segment, along_line, beside_point
+
 SERIES_COLOURS = 8
 """Colours the page's style defines as --s0, --s1, ...; further series repeat them."""
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 14.0, 14.0, 42.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 24.0, 14.0, 42.0
 _HEAD = 18.0
 _TICK_GAP_X, _TICK_GAP_Y = 44.0, 34.0  # least distance of two labels, so that none overlap
-_LABEL_WIDTH, _BOLD_WIDTH = 6.6, 8.8  # of a character at the page's 12 px, rounded up
-
-_Box = tuple[float, float, float, float]  # left, right, top, bottom in pixels
+_LABEL_WIDTH, _BOLD_WIDTH, _LABEL_HEIGHT = 6.6, 8.8, 14.0  # at the page's 12 px, rounded up
+_RADIUS = {True: 2.6, False: 4.2}  # of a point that is faint, that is not
+_PROVEN_RADIUS = 5.6
 
 Look = Literal["ok", "unsure", "broken"]
 
@@ -30,6 +32,7 @@ class Point:
     Attributes:
         look: Filled, hollow or a cross: the limit holds, is undecided, is broken.
         faint: Drawn small, behind the others. `joined`: on its series' line.
+        proven: Drawn large: it rests on more than a trial.
         title: Shown when the pointer rests on it. `href`: where a click leads.
     """
 
@@ -40,6 +43,22 @@ class Point:
     href: str = ""
     faint: bool = False
     joined: bool = False
+    proven: bool = False
+
+    @property
+    def radius(self) -> float:
+        """Its size in pixels."""
+        return _PROVEN_RADIUS if self.proven else _RADIUS[self.faint]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A ring around a point, with a label. `kind` is its CSS class: "best" is in bold."""
+
+    x: float
+    y: float
+    name: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +92,7 @@ class Chart:
     """A chart before it has a size.
 
     Attributes:
-        marks: Named places (x, y, name, kind of mark as a CSS class).
+        marks: The most important one first: a label that finds no free place is left out.
         failed: x values at which a trial could not run, marked at the foot.
     """
 
@@ -81,7 +100,7 @@ class Chart:
     x: Axis
     y: Axis
     series: tuple[Series, ...]
-    marks: tuple[tuple[float, float, str, str], ...] = ()
+    marks: tuple[Mark, ...] = ()
     failed: tuple[tuple[float, str], ...] = ()
 
 
@@ -102,9 +121,11 @@ class _Scale:
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
 
-def draw(chart: Chart, width: int, height: int) -> Markup:
+def draw(chart: Chart, width: int, height: int, *, titles: bool = True) -> Markup:
     """The chart as an SVG element of that size, in CSS pixels.
 
+    Args:
+        titles: Whether points say what they are when a pointer rests on them.
     Raises:
         ValueError: There is no point to draw.
     """
@@ -117,17 +138,22 @@ def draw(chart: Chart, width: int, height: int) -> Markup:
     head = _TOP if chart.x.limit is None else _TOP + _HEAD
     x = _scale(chart.x, xs, _LEFT, width - _RIGHT)
     y = _scale(chart.y, ys, height - _BOTTOM, head)
+    limit_place, *mark_places = _places(chart, x, y, width)
     parts = [
         f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(chart.title)}">',
-        *_grid(chart, x, y),
+        *_grid(chart, x, y, width),
         *_limits(chart, x, y),
-        *(_series(series, index, x, y) for index, series in enumerate(chart.series)),
+        *(_series(series, index, x, y, titles) for index, series in enumerate(chart.series)),
         *(_failed(at, title, x, y) for at, title in chart.failed),
-        *(_mark(mark, chart, x, y) for mark in chart.marks),
+        _text("limit-label", chart.y.limit_label, limit_place),
+        *(
+            _mark(mark, x(mark.x), y(mark.y), place)
+            for mark, place in zip(chart.marks, mark_places, strict=True)
+        ),
         "</svg>",
     ]
-    return Markup("\n".join(parts))
+    return Markup("\n".join(part for part in parts if part))
 
 
 def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> _Scale:
@@ -140,7 +166,7 @@ def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> _Sc
     return _Scale(0.0, high * 1.1 or 1.0, start, end, False)
 
 
-def _grid(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
+def _grid(chart: Chart, x: _Scale, y: _Scale, width: int) -> list[str]:
     parts = []
     for value in _ticks(chart.y, y, _TICK_GAP_Y):
         at = y(value)
@@ -150,12 +176,14 @@ def _grid(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
             f"{escape(chart.y.tick_text(value))}</text>"
         )
     for value in _ticks(chart.x, x, _TICK_GAP_X):
-        at = x(value)
+        at, text = x(value), chart.x.tick_text(value)
+        # A long text under the last notch would be cut off at the chart's edge.
+        text_x = min(at, width - 1 - _LABEL_WIDTH * len(text) / 2)
         parts.append(
             f'<line class="notch" x1="{at:.1f}" x2="{at:.1f}" y1="{y.start:.1f}" '
             f'y2="{y.start + 5:.1f}"/>'
-            f'<text class="tick" x="{at:.1f}" y="{y.start + 18:.1f}" text-anchor="middle">'
-            f"{escape(chart.x.tick_text(value))}</text>"
+            f'<text class="tick" x="{text_x:.1f}" y="{y.start + 18:.1f}" text-anchor="middle">'
+            f"{escape(text)}</text>"
         )
     parts.append(
         f'<line class="axis" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{y.start:.1f}" '
@@ -170,14 +198,10 @@ def _limits(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
     parts = []
     if chart.y.limit is not None:
         at = y(chart.y.limit)
-        # Under the line where the top is too near for a label above it.
-        text_y = at - 6 if at - y.end > 16 else at + 14
         parts.append(
             f'<rect class="beyond" x="{x.start:.1f}" y="{y.end:.1f}" '
             f'width="{x.end - x.start:.1f}" height="{max(at - y.end, 0):.1f}"/>'
             f'<line class="limit" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{at:.1f}" y2="{at:.1f}"/>'
-            f'<text class="limit-label" x="{x.start + 6:.1f}" y="{text_y:.1f}">'
-            f"{escape(chart.y.limit_label)}</text>"
         )
     if chart.x.limit is not None:
         at, top = x(chart.x.limit), y.end - _HEAD
@@ -192,19 +216,21 @@ def _limits(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
     return parts
 
 
-def _series(series: Series, index: int, x: _Scale, y: _Scale) -> str:
+def _series(series: Series, index: int, x: _Scale, y: _Scale, titles: bool) -> str:
     line = sorted((p for p in series.points if p.joined), key=lambda p: p.x)
     parts = [f'<g class="series" style="--c: var(--s{index % SERIES_COLOURS})">']
     if len(line) > 1:
         path = " ".join(f"{x(p.x):.1f},{y(p.y):.1f}" for p in line)
         dashed = " dashed" if index >= SERIES_COLOURS else ""
         parts.append(f'<polyline class="line{dashed}" points="{path}"/>')
-    parts += [_dot(point, x, y) for point in sorted(series.points, key=lambda p: not p.faint)]
+    parts += [
+        _dot(point, x, y, titles) for point in sorted(series.points, key=lambda p: not p.faint)
+    ]
     return "".join([*parts, "</g>"])
 
 
-def _dot(point: Point, x: _Scale, y: _Scale) -> str:
-    cx, cy, r = x(point.x), y(point.y), 2.6 if point.faint else 4.2
+def _dot(point: Point, x: _Scale, y: _Scale, titles: bool) -> str:
+    cx, cy, r = x(point.x), y(point.y), point.radius
     style = f"dot {point.look}{' faint' if point.faint else ''}"
     if point.look == "broken":
         r *= 0.85
@@ -215,7 +241,8 @@ def _dot(point: Point, x: _Scale, y: _Scale) -> str:
         close = "</path>"
     else:
         shape, close = f'<circle class="{style}" cx="{cx:.1f}" cy="{cy:.1f}" r="{r}">', "</circle>"
-    dot = f"{shape}<title>{escape(point.title)}</title>{close}"
+    title = f"<title>{escape(point.title)}</title>" if titles else ""
+    dot = f"{shape}{title}{close}"
     return f'<a href="{escape(point.href)}">{dot}</a>' if point.href else dot
 
 
@@ -227,39 +254,73 @@ def _failed(at: float, title: str, x: _Scale, y: _Scale) -> str:
     )
 
 
-def _mark(mark: tuple[float, float, str, str], chart: Chart, x: _Scale, y: _Scale) -> str:
-    at_x, at_y, name, kind = mark
-    cx, cy = x(at_x), y(at_y)
-    box = min(_label_boxes(cx, cy, name), key=lambda box: _clutter(box, chart, x, y))
-    left = box[1] < cx
+def _mark(mark: Mark, cx: float, cy: float, place: Place | None) -> str:
+    line = ""
+    if place is not None and place.leader is not None:
+        x1, y1, x2, y2 = place.leader
+        line = f'<line class="leader" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
     return (
-        f'<circle class="mark {kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="8.5"/>'
-        f'<text class="mark-label {kind}" x="{box[1] if left else box[0]:.1f}" '
-        f'y="{box[3] - 3:.1f}" text-anchor="{"end" if left else "start"}">{escape(name)}</text>'
+        f'<circle class="mark {mark.kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="{RING}"/>'
+        f"{line}{_text(f'mark-label {mark.kind}', mark.name, place)}"
     )
 
 
-def _label_boxes(cx: float, cy: float, name: str) -> list[_Box]:
-    """Where a point's label could stand, the preferred place first."""
-    width = _BOLD_WIDTH * len(name)
-    rows = [(cy - 22, cy - 8), (cy + 8, cy + 22)]
-    columns = [(cx + 8, cx + 8 + width), (cx - 8 - width, cx - 8)]
-    return [(x0, x1, y0, y1) for y0, y1 in rows for x0, x1 in columns]
+def _text(kind: str, text: str, place: Place | None) -> str:
+    if place is None:
+        return ""
+    box = place.box
+    at = {"start": box.left, "middle": (box.left + box.right) / 2, "end": box.right}[place.align]
+    return (
+        f'<text class="{kind}" x="{at:.1f}" y="{box.bottom - 3:.1f}" '
+        f'text-anchor="{place.align}">{escape(text)}</text>'
+    )
 
 
-def _clutter(box: _Box, chart: Chart, x: _Scale, y: _Scale) -> float:
-    """How much a label at `box` would hide; leaving the chart is worst."""
-    x0, x1, y0, y1 = box
-    top = y.end - _TOP if chart.x.limit is None else y.end
-    cost = 100.0 * ((x0 < x.start) + (x1 > x.end + _RIGHT - 4) + (y0 < top) + (y1 > y.start))
+def _places(chart: Chart, x: _Scale, y: _Scale, width: int) -> list[Place | None]:
+    """Where the labels stand of the limit on y, then of each mark; None: no room, or no label."""
+    rings = [(x(mark.x), y(mark.y)) for mark in chart.marks]
+    points = [
+        (x(point.x), y(point.y), point.radius + 1) for s in chart.series for point in s.points
+    ]
+    points += [(x(at), y.start - 4, 4.0) for at, _ in chart.failed]
+    taken = [Box.around(cx, cy, RING) for cx, cy in rings]
+    taken += [Box.around(cx, cy, half) for cx, cy, half in points]
+    top = y.end if chart.x.limit is not None else y.end - _TOP + 2
+    bounds = Box(x.start + 2, top, width - 4, y.start - 3)
+    places: list[Place | None] = [None]
     if chart.y.limit is not None:
-        at, named_x1 = y(chart.y.limit), x.start + _LABEL_WIDTH * len(chart.y.limit_label) + 6
-        cost += 50.0 * (x0 < named_x1 and y0 < at + 4 and y1 > at - 18)
-        cost += 2.0 * (y0 < at < y1)
+        size = (_LABEL_WIDTH * len(chart.y.limit_label), _LABEL_HEIGHT)
+        box = along_line(y(chart.y.limit), size, bounds=bounds, taken=taken)
+        if box is not None:
+            places = [Place(box, "start")]
+            taken.append(box)
+    lines = _lines(chart, x, y)
+    for mark, (cx, cy) in zip(chart.marks, rings, strict=True):
+        # What lies in the middle of its own ring is what the label names.
+        others = [
+            box for box in taken
+            if math.hypot((box.left + box.right) / 2 - cx, (box.top + box.bottom) / 2 - cy) > 1
+        ]  # fmt: skip
+        character = _BOLD_WIDTH if mark.kind == "best" else _LABEL_WIDTH
+        size = (character * len(mark.name), _LABEL_HEIGHT)
+        place = beside_point(cx, cy, size, bounds=bounds, taken=others, lines=lines)
+        places.append(place)
+        if place is not None:
+            taken.append(place.box)
+    return places
+
+
+def _lines(chart: Chart, x: _Scale, y: _Scale) -> list[Segment]:
+    """What crosses the chart: the limits and the lines of the series."""
+    lines: list[Segment] = []
+    if chart.y.limit is not None:
+        lines.append((x.start, y(chart.y.limit), x.end, y(chart.y.limit)))
     if chart.x.limit is not None:
-        cost += 2.0 * (x0 < x(chart.x.limit) < x1)
-    points = (p for series in chart.series for p in series.points)
-    return cost + sum(x0 - 4 < x(p.x) < x1 + 4 and y0 - 4 < y(p.y) < y1 + 4 for p in points)
+        lines.append((x(chart.x.limit), y.start, x(chart.x.limit), y.end))
+    for series in chart.series:
+        joined = sorted((p.x, p.y) for p in series.points if p.joined)
+        lines += [(x(ax), y(ay), x(bx), y(by)) for (ax, ay), (bx, by) in pairwise(joined)]
+    return lines
 
 
 def _ticks(axis: Axis, scale: _Scale, gap: float) -> list[float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
-from autotune.results.charts import Axis, Chart, Look, Point, Series
+from autotune.results.charts import Axis, Chart, Look, Mark, Point, Series
 from autotune.results.study_result import StudyResult
 from autotune.results.words import (
     config_text,
@@ -34,29 +34,34 @@ def latency_metric(result: StudyResult) -> str:
 def curve(result: StudyResult, metric: str) -> Chart | None:
     """A metric over the batch size, a colour per instance count; None: nothing was measured.
 
-    A line joins trials that differ in their batch size alone; trials slower than another of
-    the same batch size and instance count are faint, unless they are on the line.
+    A line joins configurations that differ in their batch size alone; those slower than another
+    of the same batch size and instance count are faint, unless they are on the line. So are the
+    trials of what was measured again, which stands where the fresh measurement puts it.
     """
-    drawn = [r for r in result.records if figure(r, metric) is not None]
+    drawn, outdated = _standing(result, (metric,))
     if not drawn:
         return None
     series = []
     for count in instance_counts(result):
         mine = [r for r in drawn if r.config.instance_count == count]
         on_line, fastest = _longest_family(mine), _fastest_per_batch(mine)
-        points = tuple(
+        points = [
             _point(
                 r,
                 float(r.config.batch_size),
                 _value(r, metric),
-                faint=r.number not in on_line | fastest,
-                joined=r.number in on_line,
+                faint=_key(r) not in on_line | fastest,
+                joined=_key(r) in on_line,
             )
             for r in mine
-        )
-        series.append(Series(name=instances_text(count), points=points))
+        ]
+        points += [
+            _point(r, float(r.config.batch_size), _value(r, metric), faint=True)
+            for r in outdated
+            if r.config.instance_count == count
+        ]
+        series.append(Series(name=instances_text(count), points=tuple(points)))
     failed = [r for r in result.records if r.verdict.outcome.is_infeasible]
-    marks = _marks(result, metric, lambda r: float(r.config.batch_size))
     return Chart(
         title=f"{metric_label(metric).capitalize()} over batch size",
         x=Axis(
@@ -67,7 +72,7 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
         ),
         y=_axis(result, metric),
         series=tuple(series),
-        marks=marks,
+        marks=_marks(result, drawn, metric, lambda r: float(r.config.batch_size)),
         failed=tuple((float(r.config.batch_size), describe(r)) for r in failed),
     )
 
@@ -75,20 +80,21 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
 def trial_map(result: StudyResult) -> Chart | None:
     """Throughput over latency, every measured trial; None if no trial has both."""
     metric = latency_metric(result)
-    drawn = [
-        r for r in result.records
-        if figure(r, metric) is not None and figure(r, "throughput") is not None
-    ]  # fmt: skip
+    drawn, outdated = _standing(result, (metric, "throughput"))
     if not drawn:
         return None
+
+    def points_of(records: Sequence[TrialRecord], count: int, faint: bool) -> list[Point]:
+        return [
+            _point(r, _value(r, metric), _value(r, "throughput"), faint=faint)
+            for r in records
+            if r.config.instance_count == count
+        ]
+
     series = tuple(
         Series(
             name=instances_text(count),
-            points=tuple(
-                _point(r, _value(r, metric), _value(r, "throughput"))
-                for r in drawn
-                if r.config.instance_count == count
-            ),
+            points=(*points_of(drawn, count, False), *points_of(outdated, count, True)),
         )
         for count in instance_counts(result)
     )
@@ -97,7 +103,7 @@ def trial_map(result: StudyResult) -> Chart | None:
         x=_axis(result, metric),
         y=_axis(result, "throughput"),
         series=series,
-        marks=_marks(result, "throughput", lambda r: _value(r, metric)),
+        marks=_marks(result, drawn, "throughput", lambda r: _value(r, metric)),
     )
 
 
@@ -120,14 +126,43 @@ def figure(record: TrialRecord, metric: str) -> float | None:
 
 
 def describe(record: TrialRecord) -> str:
-    """A trial on one line: number, configuration, outcome, figures."""
+    """A trial, or a fresh measurement, on one line: configuration, outcome, figures."""
     figures = [
         f"{metric_label(metric)} {metric_text(metric, value)}"
         for metric in ("throughput", "latency_p99")
         if (value := figure(record, metric)) is not None
     ]
     words = [config_text(record.config), outcome_text(record.verdict.outcome), *figures]
-    return f"trial {record.number}: {', '.join(words)}"
+    kind = "proof" if is_proof(record) else "trial"
+    return f"{kind} {record.number}: {', '.join(words)}"
+
+
+def is_proof(record: TrialRecord) -> bool:
+    """True for a fresh measurement of a finalist."""
+    return record.phase == "confirm"
+
+
+def anchor(record: TrialRecord) -> str:
+    """The id of the record's row in the report."""
+    return f"{'proof' if is_proof(record) else 'trial'}-{record.number}"
+
+
+def _key(record: TrialRecord) -> tuple[str, int]:
+    return (record.phase, record.number)
+
+
+def _standing(
+    result: StudyResult, metrics: Sequence[str]
+) -> tuple[list[TrialRecord], list[TrialRecord]]:
+    """What speaks for each configuration, and the trials that a fresh measurement replaces."""
+
+    def known(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        return [r for r in records if all(figure(r, metric) is not None for metric in metrics)]
+
+    fresh, trials = known(result.recommendation.confirmations), known(result.records)
+    proven = {record.config for record in fresh}
+    standing = [record for record in trials if record.config not in proven]
+    return [*standing, *fresh], [record for record in trials if record.config in proven]
 
 
 def _value(record: TrialRecord, metric: str) -> float:
@@ -137,13 +172,20 @@ def _value(record: TrialRecord, metric: str) -> float:
 def _point(
     record: TrialRecord, x: float, y: float, *, faint: bool = False, joined: bool = False
 ) -> Point:
-    look, href = _LOOKS[record.verdict.outcome], f"#trial-{record.number}"
-    title = describe(record)
-    return Point(x=x, y=y, look=look, title=title, href=href, faint=faint, joined=joined)
+    return Point(
+        x=x,
+        y=y,
+        look=_LOOKS[record.verdict.outcome],
+        title=describe(record),
+        href=f"#{anchor(record)}",
+        faint=faint,
+        joined=joined,
+        proven=is_proof(record),
+    )
 
 
-def _longest_family(records: Sequence[TrialRecord]) -> set[int]:
-    """Numbers of the most trials that differ in their batch size alone; the fastest if equal."""
+def _longest_family(records: Sequence[TrialRecord]) -> set[tuple[str, int]]:
+    """Keys of the most records that differ in their batch size alone; the fastest if equal."""
     families: dict[Config, dict[int, TrialRecord]] = {}
     for record in records:
         alike = record.config.changed(batch_size=1)
@@ -151,14 +193,14 @@ def _longest_family(records: Sequence[TrialRecord]) -> set[int]:
     longest = max(
         families.values(), key=lambda f: (len(f), max(map(_rate, f.values()))), default={}
     )
-    return {record.number for record in longest.values()} if len(longest) > 1 else set()
+    return {_key(record) for record in longest.values()} if len(longest) > 1 else set()
 
 
-def _fastest_per_batch(records: Sequence[TrialRecord]) -> set[int]:
+def _fastest_per_batch(records: Sequence[TrialRecord]) -> set[tuple[str, int]]:
     fastest: dict[int, TrialRecord] = {}
     for record in sorted(records, key=_rate):
         fastest[record.config.batch_size] = record
-    return {record.number for record in fastest.values()}
+    return {_key(record) for record in fastest.values()}
 
 
 def _rate(record: TrialRecord) -> float:
@@ -178,20 +220,21 @@ def _axis(result: StudyResult, metric: str) -> Axis:
 
 
 def _marks(
-    result: StudyResult, metric: str, x: Callable[[TrialRecord], float]
-) -> tuple[tuple[float, float, str, str], ...]:
-    """The recommended configuration and the baseline, at the places of their trials."""
-
-    def place(config: Config | None, name: str, kind: str) -> list[tuple[float, float, str, str]]:
-        trial = next((r for r in result.records if r.config == config), None)
-        if trial is None or figure(trial, metric) is None or not x(trial) > 0:
-            return []
-        return [(x(trial), _value(trial, metric), name, kind)]
-
-    marks = place(result.config, "recommended", "best")
+    result: StudyResult,
+    drawn: Sequence[TrialRecord],
+    metric: str,
+    x: Callable[[TrialRecord], float],
+) -> tuple[Mark, ...]:
+    """The recommended configuration and the baseline, where they are drawn."""
+    named = [(result.config, "recommended", "best")]
     if result.config != result.facts.baseline:
-        marks += place(result.facts.baseline, "baseline", "base")
-    return tuple(marks)
+        named.append((result.facts.baseline, "baseline", "base"))
+    by_config = {record.config: record for record in drawn}
+    return tuple(
+        Mark(x=x(record), y=_value(record, metric), name=name, kind=kind)
+        for config, name, kind in named
+        if config is not None and (record := by_config.get(config)) is not None
+    )
 
 
 def _batch_ticks(batch_sizes: Sequence[int]) -> tuple[float, ...]:

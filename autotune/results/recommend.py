@@ -11,7 +11,13 @@ from autotune.core.objective import METRICS, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, measured
 from autotune.results.gain import chained
-from autotune.results.words import config_text, limit_text, metric_label, metric_text
+from autotune.results.words import (
+    config_text,
+    factor_text,
+    limit_text,
+    metric_label,
+    metric_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,7 @@ def decide(
     fresh: Sequence[TrialRecord] = (),
     comparisons: Sequence[Comparison] = (),
     notes: Sequence[str] = (),
+    advice: Mapping[Config, str] | None = None,
 ) -> Recommendation:
     """Turn the ranking and its proof into a recommendation, always of a tested configuration.
 
@@ -105,6 +112,7 @@ def decide(
             the proof was skipped.
         comparisons: Of those with the baseline, side by side in pairs of fresh processes.
         notes: Sentences that came up while proving.
+        advice: By configuration whose limits stayed open: what would settle them.
     """
     start = Recommendation(
         status="infeasible",
@@ -118,7 +126,7 @@ def decide(
         reasons = ("not measured again: one short trial per configuration is all there is",)
         unconfirmed = replace(start, status="unconfirmed", record=ranking.best)
         return replace(unconfirmed, reasons=(*reasons, *notes))
-    return _decide_by_proof(start, ranking, objective, notes)
+    return _decide_by_proof(start, ranking, objective, notes, advice or {})
 
 
 def is_batch_only(config: Config, baseline: Config) -> bool:
@@ -170,16 +178,22 @@ def _decide_by_proof(
     ranking: Ranking,
     objective: Objective,
     notes: Sequence[str],
+    advice: Mapping[Config, str],
 ) -> Recommendation:
     fresh = start.confirmations
     base = ranking.baseline.config if ranking.baseline else None
     start = replace(start, baseline=next((r for r in fresh if r.config == base), ranking.baseline))
     against = {c.config: c for c in start.comparisons if c.reference == base}
-    winner, promise = _pick(fresh, against, base, objective)
+    winner, rival = _pick(fresh, against, base, objective)
     if winner is None:
         reason = "none of the finalists held its limits when measured again"
         return replace(start, reasons=(reason, *notes))
     status, reasons = _status(winner, against.get(winner.config), base, objective)
+    if winner.verdict.outcome is Outcome.UNDECIDED and winner.config in advice:
+        reasons = (*reasons, advice[winner.config])
+    promise: tuple[str, ...] = ()
+    if rival is not None:
+        promise = (_promise(rival, against.get(rival.config), advice.get(rival.config)),)
     return replace(
         start,
         status=status,
@@ -195,8 +209,8 @@ def _pick(
     against: Mapping[Config, Comparison],
     base: Config | None,
     objective: Objective,
-) -> tuple[TrialRecord | None, tuple[str, ...]]:
-    """The winner among the fresh measurements, and a word about a better one not shown to hold."""
+) -> tuple[TrialRecord | None, TrialRecord | None]:
+    """The winner among the fresh measurements, and a better one that is not shown to hold."""
 
     def value(record: TrialRecord) -> float:
         # Absolute figures come from different moments; ratios to a baseline that ran beside do not.
@@ -210,11 +224,16 @@ def _pick(
     winner = max(held, key=value, default=None)
     rival = max(unsure, key=value, default=None)
     if rival is None or (winner is not None and value(rival) <= value(winner)):
-        return winner, ()
+        return winner, None
     if winner is None or winner.config == base:
-        return rival, ()
-    promise = f"{config_text(rival.config)} promises more, but its limits could not be shown"
-    return winner, (promise,)
+        return rival, None
+    return winner, rival
+
+
+def _promise(rival: TrialRecord, compared: Comparison | None, advice: str | None) -> str:
+    gain = f"{factor_text(compared.ratio)} the baseline's throughput" if compared else "more"
+    text = f"{config_text(rival.config)} promises {gain}, but its limits could not be shown"
+    return f"{text}: {advice}" if advice else text
 
 
 def _status(

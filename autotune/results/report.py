@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib import resources
 from typing import Any
@@ -10,6 +12,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from autotune.core.outcomes import Outcome
+from autotune.core.records import TrialRecord
 from autotune.results import words
 from autotune.results.charts import Chart, draw
 from autotune.results.curves import (
@@ -31,11 +34,17 @@ from autotune.results.summary import (
     standing,
     status_meaning,
 )
+from autotune.results.why import why
 
 WIDE, NARROW, MAP = (540, 330), (340, 290), (1110, 400)
 """Chart sizes in CSS pixels: drawn for the width they are shown at, so that text keeps its size."""
 
-MAX_LOGS = 10
+MAX_ERRORS = 10
+
+FIRST_ROWS = 4
+"""Trials that a narrow page shows at once; the style sheet counts the same."""
+
+_NAME_WORDS = 4
 
 
 def render(result: StudyResult, *, now_s: float, version: str) -> str:
@@ -48,7 +57,7 @@ def render(result: StudyResult, *, now_s: float, version: str) -> str:
     files = resources.files("autotune.results")
     template = environment.from_string((files / "report.html.j2").read_text(encoding="utf-8"))
     style = Markup((files / "report.css").read_text(encoding="utf-8"))
-    return template.render(view=_view(result, f"autotune {version} · {_date(now_s)}"), style=style)
+    return template.render(view=_view(result, _footer(result, now_s, version)), style=style)
 
 
 def _view(result: StudyResult, footer: str) -> dict[str, Any]:
@@ -63,12 +72,15 @@ def _view(result: StudyResult, footer: str) -> dict[str, Any]:
         "configuration": _configuration(result),
         "tiles": figures(result),
         "reasons": reasons(result),
+        "error": _leading_error(result),
         "summary": standing(result),
         "commands": _commands(result),
         **_curves(result),
         "map": _sized(trial_map(result), MAP, "Throughput in items/s"),
+        "why": why(result),
         "proof": proof_table(result, AGAIN[facts.origin]),
         "trials": trials_table(result),
+        "more_trials": len(result.records) > FIRST_ROWS,
         "logs": _logs(result),
         "warnings": list(dict.fromkeys(measurement_of(result.shown).warnings)),
         "conditions": _conditions(result),
@@ -77,8 +89,22 @@ def _view(result: StudyResult, footer: str) -> dict[str, Any]:
     }
 
 
+def _footer(result: StudyResult, now_s: float, version: str) -> str:
+    """When it was measured and when written: a report can be written again much later."""
+    records = (*result.records, *result.recommendation.confirmations)
+    begun = [r.started_at_s for r in records if r.started_at_s > 0]
+    written = f"written {_date(now_s)} UTC by autotune {version}"
+    if not begun:
+        return written.capitalize()
+    first, last = _date(min(begun)), _date(max(begun))
+    # The day is said once if the last began on it too.
+    last = last.removeprefix(f"{first.split()[0]} ")
+    span = first if first.endswith(last) else f"{first} to {last}"
+    return f"Measurements begun {span} UTC · {written}"
+
+
 def _date(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%d %H:%M")
 
 
 def _subject(result: StudyResult) -> str:
@@ -127,11 +153,27 @@ def _curves(result: StudyResult) -> dict[str, Any]:
         missing = ["No trial has a measurement, so there is no curve to draw."]
     batches = {r.config.batch_size for r in result.records if r.measurement is not None}
     caption = (
-        "A line joins trials that differ in their batch size alone; slower trials at the same "
-        "batch size are faint. Each point leads to its row below."
+        "A line joins configurations that differ in their batch size alone; slower ones at the "
+        "same batch size are faint. Each point leads to its row below."
     )
     if len(batches) == 1:
         caption = f"A single batch size, {min(batches)}, was measured: points, no curve."
+    if any(r.measurement is not None for r in result.recommendation.confirmations):
+        caption += (
+            f" Large points were {AGAIN[result.facts.origin]}, and are what the figures above "
+            "say; the short trials they replace are faint."
+        )
+    return {
+        "curves": charts,
+        "curves_missing": missing,
+        "curves_caption": caption,
+        "series": [instances_text(count) for count in instance_counts(result)],
+        "looks": _looks(result, tuple(units)),
+    }
+
+
+def _looks(result: StudyResult, metrics: Sequence[str]) -> list[tuple[str, str]]:
+    """The legend of what is not a colour: kinds of marks with their names."""
     looks = {
         "ok": ("limits hold" if result.facts.objective.limits else "measured", Outcome.OK),
         "unsure": ("undecided", Outcome.UNDECIDED),
@@ -142,19 +184,24 @@ def _curves(result: StudyResult) -> dict[str, Any]:
     ]
     if any(r.verdict.outcome.is_infeasible for r in result.records):
         legend.append(("failed", "could not run"))
-    return {
-        "curves": charts,
-        "curves_missing": missing,
-        "curves_caption": caption,
-        "series": [instances_text(count) for count in instance_counts(result)],
-        "looks": legend,
-    }
+    legend += [
+        ("limit", words.limit_text(limit))
+        for limit in result.facts.objective.limits
+        if limit.metric in metrics
+    ]
+    if result.config is not None:
+        legend.append(("best", "recommended"))
+    if result.config != result.facts.baseline:
+        legend.append(("base", "baseline"))
+    return legend
 
 
 def _sized(chart: Chart | None, wide: tuple[int, int], title: str) -> dict[str, Any] | None:
     if chart is None:
         return None
-    return {"title": title, "wide": draw(chart, *wide), "narrow": draw(chart, *NARROW)}
+    # A narrow screen has no pointer to rest, and every title counts once per chart and trial.
+    narrow = draw(chart, *NARROW, titles=False)
+    return {"title": title, "wide": draw(chart, *wide), "narrow": narrow}
 
 
 def _capital(text: str) -> str:
@@ -162,11 +209,36 @@ def _capital(text: str) -> str:
 
 
 def _logs(result: StudyResult) -> list[tuple[str, str]]:
-    failed = [r for r in result.records if r.log_tail.strip()]
-    return [
-        (f"trial {r.number}: {words.reason_text(r) or r.verdict.outcome}", r.log_tail.strip())
-        for r in failed[-MAX_LOGS:]
-    ]
+    """One log per kind of error, with its title."""
+    logs = []
+    for alike in _alike([r for r in result.records if r.log_tail.strip()])[:MAX_ERRORS]:
+        first, more = alike[0], f", and {len(alike) - 1} alike" if len(alike) > 1 else ""
+        title = f"trial {first.number}{more}: {_error_text(first)}"
+        logs.append((title, first.log_tail.strip()))
+    return logs
+
+
+def _leading_error(result: StudyResult) -> tuple[str, str] | None:
+    """If nothing was measured: how many trials ended with the commonest error, and its text."""
+    failed = [r for r in result.records if not r.verdict.outcome.is_retried]
+    if not failed or any(r.verdict.outcome.is_measured for r in failed):
+        return None
+    alike = _alike(failed)[0]
+    count = f"{len(alike)} of {len(failed)} trials" if len(failed) > 1 else "The only trial"
+    return f"{count} ended with this error:", _error_text(alike[0])
+
+
+def _alike(records: Sequence[TrialRecord]) -> list[list[TrialRecord]]:
+    """Records by their errors, the commonest first; numbers in the texts make no difference."""
+    groups: dict[tuple[Outcome, str], list[TrialRecord]] = {}
+    for record in records:
+        text = re.sub(r"\d+", "0", words.reason_text(record))
+        groups.setdefault((record.verdict.outcome, text), []).append(record)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def _error_text(record: TrialRecord) -> str:
+    return words.reason_text(record) or words.outcome_text(record.verdict.outcome)
 
 
 def _conditions(
@@ -175,5 +247,16 @@ def _conditions(
     return [
         ("Settings", list(result.facts.settings.items())),
         ("Environment of the tool", list(result.facts.environment.items())),
-        ("Environment of the measurement", list(measurement_of(result.shown).environment.items())),
+        (
+            "Environment of the measurement",
+            [_fact(*pair) for pair in measurement_of(result.shown).environment.items()],
+        ),
     ]
+
+
+def _fact(name: str, text: str) -> tuple[str, str]:
+    """A pair of the environment: a numbered note names itself, or is simply a note."""
+    if not re.fullmatch(r"note \d+", name):
+        return name, text
+    subject, colon, rest = text.partition(": ")
+    return (subject, rest) if colon and len(subject.split()) <= _NAME_WORDS else ("note", text)

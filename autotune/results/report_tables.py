@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, TrialRecord
 from autotune.core.units import format_duration
 from autotune.results import words
-from autotune.results.curves import figure, latency_metric
+from autotune.results.curves import anchor, figure, latency_metric
 from autotune.results.gain import interval95
+from autotune.results.recommend import is_batch_only
 from autotune.results.study_result import StudyResult
+from autotune.results.why import factors, is_faster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +82,22 @@ def trials_table(result: StudyResult) -> Table:
         best = record.config == result.config
         rows.append(
             Row(cells=cells, kind=f"{_kind(record)}{' best' if best else ''}",
-                id=f"trial-{record.number}")
+                id=anchor(record))
         )  # fmt: skip
+    return Table(caption=_trials_caption(result), columns=columns, rows=tuple(rows))
+
+
+def _trials_caption(result: StudyResult) -> str:
+    caption = "In the order in which they ran"
+    if result.config is not None:
+        caption += "; the recommended configuration is marked"
+    caption += (
+        ". Cost is all that a trial took: starting processes, loading, warming up, measuring."
+    )
     fixed = [n for n, choices in result.facts.params.items() if len(choices) == 1]
-    caption = "In the order in which they ran; the recommended configuration is marked."
     if fixed and result.records:
         caption += f" The same in all: {words.config_text(result.records[0].config, fixed)}."
-    return Table(caption=caption, columns=columns, rows=tuple(rows))
+    return caption
 
 
 def proof_table(result: StudyResult, again: str) -> Table:
@@ -96,30 +108,35 @@ def proof_table(result: StudyResult, again: str) -> Table:
     """
     recommendation = result.recommendation
     if not recommendation.confirmations:
-        caption = f"Nothing was {again}: the figures above rest on one short trial each."
-        return Table(caption=caption)
+        rests = ": the figures above rest on one short trial each" if result.shown else ""
+        return Table(caption=f"Nothing was {again}{rests}.")
     metric = latency_metric(result)
     against = {
         c.config: c for c in recommendation.comparisons if c.reference == result.facts.baseline
     }
     has_interval = any(c.ratio_ci for c in against.values())
     columns = (
-        Column(name="configuration", kind="text"),
+        Column(name="role", kind="role"),
+        Column(name="configuration", kind="text settings"),
         Column(name="verdict", kind="outcome"),
         Column(name="throughput", unit="items/s"),
         Column(name=words.metric_label(metric), unit="ms"),
         Column(name="peak memory", unit="MiB"),
         Column(name="against the baseline", unit="95 % interval" if has_interval else ""),
+        Column(name="why it is not recommended", kind="text"),
     )
     rows = tuple(
         Row(
             cells=(
+                _role(record, result),
                 words.config_text(record.config, result.searched or ("batch_size",)),
                 words.outcome_text(record.verdict.outcome),
                 *_figures(record, metric),
                 _ratio_cell(record, against.get(record.config), result),
+                _why_not(record, result),
             ),
             kind=f"{_kind(record)}{' best' if record.config == result.config else ''}",
+            id=anchor(record),
         )
         for record in recommendation.confirmations
     )
@@ -157,11 +174,34 @@ def _figures(record: TrialRecord, metric: str) -> tuple[str, str, str]:
 
 def _ratio_cell(record: TrialRecord, comparison: Comparison | None, result: StudyResult) -> str:
     if record.config == result.facts.baseline:
-        return "baseline"
+        return words.factor_text(1.0)
     if comparison is None:
         return ""
     factor, interval = words.factor_text(comparison.ratio), interval95(comparison)
     return f"{factor} ({words.factor_interval_text(interval)})" if interval else factor
+
+
+def _role(record: TrialRecord, result: StudyResult) -> str:
+    baseline = result.facts.baseline
+    roles = {
+        "recommended": record.config == result.config,
+        "baseline": record.config == baseline,
+        "batch size alone": is_batch_only(record.config, baseline),
+    }
+    return ", ".join(name for name, holds in roles.items() if holds)
+
+
+def _why_not(record: TrialRecord, result: StudyResult) -> str:
+    """Why a finalist lost; empty for the winner, the baseline, and where nothing was compared."""
+    if record.config in (result.config, result.facts.baseline):
+        return ""
+    reason = words.reason_text(record)
+    if record.verdict.outcome is not Outcome.OK:
+        return f"faster, but {reason}" if reason and is_faster(record, result) else reason
+    compared = factors(result)
+    if result.config in compared and record.config in compared and not is_faster(record, result):
+        return "slower than the recommended one"
+    return ""
 
 
 def _kind(record: TrialRecord) -> str:

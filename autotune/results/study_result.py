@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -55,13 +55,15 @@ class Ending:
 
     Attributes:
         complete: All trials asked for, or all there are, have been run.
-        crashed: It was given up because trials crashed alike, one after the other.
+        crashed: It was given up because trials failed alike, one after the other.
+        handed_over: Other workers of the study go on with it, and prove what is best.
         stopped: Why it ended earlier, in words; empty if it is complete.
         elapsed_s: Seconds of all runs together, virtual ones included.
     """
 
     complete: bool = False
     crashed: bool = False
+    handed_over: bool = False
     stopped: str = ""
     elapsed_s: float = 0.0
 
@@ -83,8 +85,23 @@ class StudyResult:
 
     @property
     def status(self) -> str:
-        """confirmed, unconfirmed, undecided or infeasible."""
+        """confirmed, unconfirmed, undecided, infeasible, or failed: nothing could be measured."""
+        if self.recommendation.record is None and self.trial_count and not self.has_figures:
+            return "failed"
         return self.recommendation.status
+
+    @property
+    def has_figures(self) -> bool:
+        """True if any trial has a measurement."""
+        return any(record.verdict.outcome.is_measured for record in self.records)
+
+    @property
+    def last_failure(self) -> TrialRecord | None:
+        """The last trial that crashed or gave no result, else the last that could not run."""
+        ran = [r for r in self.records if not r.verdict.outcome.is_retried]
+        failed = [r for r in ran if not r.verdict.outcome.is_measured]
+        accidents = [r for r in failed if r.verdict.outcome.is_accident]
+        return next(reversed(accidents or failed), None)
 
     @property
     def config(self) -> Config | None:
@@ -133,9 +150,29 @@ class StudyResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Trials by outcome, in the order of the vocabulary, those that occurred alone."""
+        """All trials by outcome, in the order of the vocabulary, those that occurred alone."""
         counter = Counter(record.verdict.outcome for record in self.records)
         return {str(outcome): counter[outcome] for outcome in Outcome if counter[outcome]}
+
+    @property
+    def proven_ranking(self) -> Ranking:
+        """The measured configurations in their order, by their fresh figures where there are any.
+
+        The recommended one leads if it is confirmed.
+        """
+        fresh = {record.config: record for record in self.recommendation.confirmations}
+        records = [
+            replace(record, verdict=again.verdict, measurements=again.measurements, phase="confirm")
+            if (again := fresh.get(record.config)) and not record.verdict.outcome.is_retried
+            else record
+            for record in self.records
+        ]
+        ranking = rank(records, self.facts.objective, self.facts.baseline)
+        if self.status != "confirmed":
+            return ranking
+        first = [record for record in ranking.ranked if record.config == self.config]
+        rest = [record for record in ranking.ranked if record.config != self.config]
+        return replace(ranking, ranked=(*first, *rest))
 
     @cached_property
     def ranking(self) -> Ranking:

@@ -26,6 +26,7 @@ _STATUS_MEANING = {
     "unconfirmed": "From the search alone: not {again}.",
     "undecided": "What it promises could not be shown within the budget.",
     "infeasible": "Nothing that was tried holds the limits.",
+    "failed": "Nothing that was tried could be measured.",
 }
 ORIGIN_NOTICE = {
     "simulated": (
@@ -68,11 +69,17 @@ def headline(result: StudyResult) -> str:
     """The decision in one line; the configuration it speaks of is `result.shown`."""
     limits = " and ".join(words.limit_text(limit) for limit in result.facts.objective.limits)
     if result.config is None:
-        if not result.counts:
+        if not result.trial_count:
             return "No trial is complete yet"
         if result.shown is None:
-            return f"No configuration could be recommended: {words.counts_text(result.counts)}"
+            failure = result.last_failure
+            error = words.reason_text(failure).partition("\n")[0] if failure else words.UNKNOWN
+            return f"Nothing could be measured: {error}"
         return f"No tested configuration holds {limits}. The closest one, which does not:"
+    if result.ending.handed_over:
+        return f"Best so far; {result.ending.stopped}"
+    if result.status == "undecided":
+        return f"Best so far, not proven: {next(iter(result.recommendation.reasons), 'unknown')}"
     if result.config == result.facts.baseline:
         return "Keep the baseline: nothing tested was better"
     if result.gain is None:
@@ -82,7 +89,11 @@ def headline(result: StudyResult) -> str:
 
 def reasons(result: StudyResult) -> list[str]:
     """The recommendation's reasons without those that the headline already says."""
-    said = why_infeasible(result.ranking, result.facts.objective) if result.config is None else ()
+    said: tuple[str, ...] = ()
+    if result.config is None:
+        said = why_infeasible(result.ranking, result.facts.objective)
+    elif result.status == "undecided":
+        said = result.recommendation.reasons[:1]
     return [reason for reason in result.recommendation.reasons if reason not in said]
 
 
@@ -194,8 +205,11 @@ def standing(result: StudyResult) -> list[tuple[str, str]]:
     """How far the search went, how long it took, and whether its figures can be trusted."""
     ending = result.ending
     trials = f"{result.trial_count} of {result.facts.trials}"
-    if result.counts:
-        trials += f" ({words.counts_text(result.counts)})"
+    counted = {o: n for o, n in result.counts.items() if not Outcome(o).is_retried}
+    if counted:
+        trials += f" ({words.counts_text(counted)})"
+    if apart := {o: n for o, n in result.counts.items() if o not in counted}:
+        trials += f"; not counted: {words.counts_text(apart)}"
     search = "complete" if ending.complete else f"not complete: {ending.stopped or 'still running'}"
     pairs = [("Trials", trials), ("Search", search)]
     if ending.elapsed_s:

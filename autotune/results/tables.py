@@ -80,8 +80,8 @@ def to_csv(result: StudyResult) -> str:
 
 
 def top_rows(result: StudyResult, count: int) -> tuple[TrialRecord, ...]:
-    """The best `count` configurations, those that hold their limits first."""
-    return result.ranking.ranked[:count]
+    """The best `count` configurations; what was measured again counts by that (phase confirm)."""
+    return result.proven_ranking.ranked[:count]
 
 
 def _measurement(measurement: Measurement | None) -> dict[str, Any] | None:

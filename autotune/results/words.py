@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from autotune.core.objective import METRICS, Limit
 from autotune.core.records import Config, Scalar, TrialRecord
-from autotune.core.units import format_duration, format_rate, format_size
+from autotune.core.units import format_quantity, format_rate
 
 UNKNOWN = "unknown"
 
-_FORMATS: dict[str, Callable[[float], str]] = {
-    "duration": format_duration,
-    "size": format_size,
-    "rate": format_rate,
-    "power": lambda value: f"{value:.3g} W",
-}
 _LABELS = {
     "latency_mean": "mean latency",
     "latency_p50": "P50 latency",
@@ -52,7 +46,7 @@ def metric_text(metric: str, value: float | None) -> str:
     """A metric's value with its unit."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    return _FORMATS[METRICS[metric].unit](value)
+    return format_quantity(value, METRICS[metric].unit)
 
 
 def limit_text(limit: Limit) -> str:

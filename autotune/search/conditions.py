@@ -9,9 +9,12 @@ from pathlib import Path
 
 from autotune.core.objective import METRICS, Objective
 from autotune.core.records import WorkloadSpec
+from autotune.core.units import format_quantity
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
+from autotune.workloads.user_code import neighbours
 
+_LIMITS = "limits."  # before the metric's name, as in a space file
 MAX_HASHED_BYTES = 64 * 2**20
 
 
@@ -24,10 +27,10 @@ def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "precision": workload.precision,
         "inputs": "; ".join(map(str, workload.inputs)),
         "workload options": _plain(workload.options),
-        "model file": _content(workload),
+        **_content(workload),
         "device": f"{info.kind}: {info.description}",
         "core count": str(info.core_count),
-        "objective": _objective(space.objective),
+        **_objective(space.objective),
         "trial": f"{window}, seed {trial.seed}",
         "python": platform.python_version(),
         **{f"version of {name}": version for name, version in sorted(info.versions.items())},
@@ -38,7 +41,7 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """The items that differ, as "name was old, now new"."""
     names = [*old, *(name for name in new if name not in old)]
     return [
-        f"{name} was {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
+        f"{name} was {_shown(name, old.get(name))}, now {_shown(name, new.get(name))}"
         for name in names
         if old.get(name, "") != new.get(name, "")
     ]
@@ -52,22 +55,39 @@ def space_changes(old: Mapping[str, list[object]], space: SearchSpace) -> Iterat
             yield f"{name} was {old.get(name, 'not there')}, now {new.get(name, 'not there')}"
 
 
-def _objective(objective: Objective) -> str:
-    goals = ", ".join(
-        f"{METRICS[g.metric].better} {g.metric} x{g.weight:g}" for g in objective.goals
-    )
-    limits = ", ".join(f"{limit.metric} {limit.bound:g}" for limit in objective.limits)
+def _objective(objective: Objective) -> dict[str, str]:
     load = objective.load
     rate = "" if load.rate_per_s is None else f" {load.rate_per_s:g}/s"
-    arrivals = f"{load.kind}{rate} {load.trace}".strip()
-    return f"{objective.name}: {goals}; limits: {limits or 'none'}; load: {arrivals}"
+    return {
+        "objective": objective.name,
+        "goals": ", ".join(
+            f"{METRICS[g.metric].better} {g.metric} x{g.weight:g}" for g in objective.goals
+        ),
+        "load": f"{load.kind}{rate} {load.trace}".strip(),
+        **{f"{_LIMITS}{limit.metric}": repr(limit.bound) for limit in objective.limits},
+    }
 
 
-def _content(workload: WorkloadSpec) -> str:
-    """A digest of the model's file, since a changed model is another workload."""
+def _shown(name: str, text: str | None) -> str:
+    if not text:
+        return "none"
+    metric = METRICS.get(name.removeprefix(_LIMITS)) if name.startswith(_LIMITS) else None
+    return format_quantity(float(text), metric.unit) if metric else text
+
+
+def _content(workload: WorkloadSpec) -> dict[str, str]:
+    """Digests of the model's files, since a changed model is another workload."""
     path = Path(workload.model.rsplit(":", 1)[0] if ".py:" in workload.model else workload.model)
     if not workload.model or not path.is_file():
-        return ""
+        return {}
+    files = {"model file": path}
+    if path.suffix == ".py":
+        beside = neighbours(path)
+        files |= {f"model file {file.relative_to(path.parent)}": file for file in beside}
+    return {name: _digest(file) for name, file in files.items()}
+
+
+def _digest(path: Path) -> str:
     size = path.stat().st_size
     if size > MAX_HASHED_BYTES:
         return f"{size} bytes"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.core.errors import TrialError
@@ -49,8 +49,24 @@ LOOK_ALPHA_SHARE = 0.44  # three looks at 2.2 % each keep 5 % in all
 CALLS_FOR_ALPHA = 1.5  # times the calls that a flawless tail needs, so that one slow call may be
 MAX_STRETCH = 4.0  # of the measuring time, where a limit needs more calls
 OPEN_S = 1.5  # opening and warming up one configuration, until trials have shown it
+NEEDED_MARGIN = 1.25  # on an estimate that comes from few slow calls
 FILL_SHARE = 0.9  # of the time left is planned for; openings vary
 MAX_RESERVE_SHARE = 0.5  # of a budget of time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """What would settle the limits of a configuration.
+
+    Attributes:
+        more_s: Seconds of measuring beyond those it has had.
+        duration_s: `confirm.duration` of a new confirmation, with a margin for chance.
+        time_s: What that one takes in all, a second look included.
+    """
+
+    more_s: float
+    duration_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +77,29 @@ class Confirmation:
         records: One per configuration measured again (phase "confirm"), the baseline included.
         comparisons: Every other one against the baseline; their n-th pairs are of one round.
         notes: Sentences for a person.
-        seconds_needed: Further measuring that would settle what is undecided; None if nothing
-            is, or nothing would.
+        needed: By undecided configuration, the confirmation that would settle its limits:
+            those that no reachable one would are not in it.
     """
 
     records: tuple[TrialRecord, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     notes: tuple[str, ...] = ()
-    seconds_needed: float | None = None
+    needed: Mapping[Config, Needed] = field(default_factory=dict)
 
 
 def reserve_s(space: SearchSpace, records: Sequence[TrialRecord] = ()) -> float:
     """Seconds to keep of the budget of time for the confirmation, at most half of it."""
+    wanted_s = proof_s(space, _open_s(records))
+    budget_s = space.budget.time_s
+    return wanted_s if budget_s is None else min(wanted_s, MAX_RESERVE_SHARE * budget_s)
+
+
+def proof_s(space: SearchSpace, open_s: float) -> float:
+    """Seconds that the least number of rounds takes, if opening a configuration takes `open_s`."""
     if space.confirm is None:
         return 0.0
     finalists = space.confirm.top + 2  # the baseline and the best batch-only one
-    wanted_s = finalists * (space.confirm.duration_s + MIN_ROUNDS * _open_s(records))
-    budget_s = space.budget.time_s
-    return wanted_s if budget_s is None else min(wanted_s, MAX_RESERVE_SHARE * budget_s)
+    return finalists * (space.confirm.duration_s + MIN_ROUNDS * open_s)
 
 
 def confirm(
@@ -277,7 +298,7 @@ class _Run:
                 if (comparison := self._comparison(config, self.baseline)) is not None
             ),
             notes=tuple(self.notes),
-            seconds_needed=self._seconds_needed(records),
+            needed=self._needed(records),
         )
 
     def _record(self, number: int, config: Config) -> TrialRecord:
@@ -325,15 +346,22 @@ class _Run:
             interleaved=self.together,
         )
 
-    def _seconds_needed(self, records: Sequence[TrialRecord]) -> float | None:
+    def _needed(self, records: Sequence[TrialRecord]) -> dict[Config, Needed]:
         alpha = LOOK_ALPHA_SHARE * self.options.alpha
-        needs = [
-            need
-            for r in records
-            if r.verdict.outcome is Outcome.UNDECIDED and r.measurement is not None
-            if (need := _more_s(self.pool(r.config), r.measurement, self.space.objective, alpha))
-        ]
-        return min(needs, default=None)
+        needed: dict[Config, Needed] = {}
+        for r in records:
+            if r.verdict.outcome is not Outcome.UNDECIDED or r.measurement is None:
+                continue
+            more_s = _more_s(self.pool(r.config), r.measurement, self.space.objective, alpha)
+            if more_s is None:
+                continue
+            duration_s = NEEDED_MARGIN * ((r.measurement.duration_s or 0.0) + more_s)
+            round_s = duration_s / MIN_ROUNDS + self.plan.open_s
+            looks_s = 2 * MIN_ROUNDS * len(self.plan.entrants) * round_s
+            needed[r.config] = Needed(
+                more_s=more_s, duration_s=duration_s, time_s=looks_s / FILL_SHARE
+            )
+        return needed
 
     def pool(self, config: Config) -> Result:
         """All rounds of a configuration together."""

@@ -8,10 +8,11 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import BaseJournalBackend
 
 from autotune.core.errors import StorageError
 from autotune.search.process import is_alive, process_start
@@ -121,22 +122,54 @@ def _likely_cause(alive: bool | None) -> str:
     return f"probably left behind by a killed process; taken over after {GRACE_S:.0f} s"
 
 
-class JournalFile(JournalFileBackend):
-    """Optuna's journal file that repairs an unfinished last line before it appends.
+class JournalFile(BaseJournalBackend):
+    """A journal file that says which line is damaged, and repairs an unfinished last one.
 
     Without that, a writer killed within a line makes the file unreadable for good as soon as
     the next line is appended to the torn one.
     """
 
     def __init__(self, path: Path, lock: JournalLock) -> None:
-        super().__init__(str(path))
         self._path = path
-        self._own_lock = lock
+        self._lock = lock
+        self._read = 0, 0  # lines read so far, and where the next one begins
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+        """The operations from a number on; a line without its end is none yet.
+
+        Raises:
+            StorageError: Names the first line that is no operation.
+        """
+        number, offset = self._read if self._read[0] <= log_number_from else (0, 0)
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read = number, offset = number + 1, offset + len(line)
+                if number > log_number_from:
+                    yield self._operation(line)
+
+    def _operation(self, line: bytes) -> dict[str, Any]:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            raise self.damage() from None
+        if not isinstance(entry, dict) or not {"op_code", "worker_id"} <= entry.keys():
+            raise self.damage()
+        return entry
+
+    def damage(self) -> StorageError:
+        """What to say if the line read last cannot be applied."""
+        return StorageError(
+            f"{self._path}:{self._read[0]}: not a line of a journal; nothing was changed: restore "
+            "the file from a copy, or start a new study with --study"
+        )
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append operations under the lock."""
         lines = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in logs)
-        self._own_lock.acquire()
+        self._lock.acquire()
         try:
             drop_torn_line(self._path)
             with self._path.open("ab") as file:
@@ -146,20 +179,15 @@ class JournalFile(JournalFileBackend):
         except OSError as error:
             raise StorageError(f"{self._path}: {error.strerror}") from error
         finally:
-            self._own_lock.release()
+            self._lock.release()
 
     def repair(self) -> None:
-        """Drop what a killed writer left unfinished.
-
-        Raises:
-            StorageError: A line before the last one is damaged.
-        """
-        self._own_lock.acquire()
+        """Drop what a killed writer left unfinished."""
+        self._lock.acquire()
         try:
             drop_torn_line(self._path)
-            check_lines(self._path)
         finally:
-            self._own_lock.release()
+            self._lock.release()
 
 
 def drop_torn_line(path: Path) -> None:
@@ -179,20 +207,3 @@ def drop_torn_line(path: Path) -> None:
         path,
         size - keep,
     )
-
-
-def check_lines(path: Path) -> None:
-    """Check that every line can be decoded.
-
-    Raises:
-        StorageError: Names the first line that cannot.
-    """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                json.loads(line)
-            except ValueError:
-                raise StorageError(
-                    f"{path}:{number}: not a line of a journal; restore the file from a copy, or "
-                    "start a new study with --study"
-                ) from None

@@ -67,13 +67,10 @@ def confirm_rates(
         if config != base
         if (comparison := run.comparison(config, reference)) is not None
     ]
-    needs = [r.finding.needed_s for r in run.results.values() if r.finding.needed_s]
-    best_is_shown = run.best_rate > 0.0
     return Confirmation(
         records=tuple(run.records),
         comparisons=tuple(comparisons),
         notes=tuple(run.notes),
-        seconds_needed=None if best_is_shown else min(needs, default=None),
     )
 
 

@@ -30,13 +30,17 @@ _OPEN_PAUSE_S = 0.2
 _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@\s]*@")
 
 
+class NoStorageError(StorageError):
+    """There is nothing yet where a study was to be read."""
+
+
 def open_storage(url: str, study_dir: Path, *, read_only: bool = False) -> BaseStorage:
     """Open a study's storage, making what is missing, and check that it can be used.
 
     Args:
         url: "journal" (a file in `study_dir`), sqlite:///path (relative to the working
             directory) or postgresql+psycopg://user:password@host/database.
-        read_only: Change nothing; a storage that is not there is an error.
+        read_only: Change nothing; a storage that is not there is a `NoStorageError`.
     Raises:
         StorageError: One line with the cause, the password left out.
     """
@@ -50,6 +54,14 @@ def open_storage(url: str, study_dir: Path, *, read_only: bool = False) -> BaseS
     url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
     with storage_errors(url):
         return _open_database(url, read_only=read_only)
+
+
+def from_anywhere(url: str) -> str:
+    """The storage's URL such that it does not depend on the working directory."""
+    scheme, separator, path = url.partition(":///")
+    if not scheme.startswith("sqlite") or not path:
+        return url
+    return f"{scheme}{separator}{Path(path).absolute()}"
 
 
 def shown(url: str) -> str:
@@ -124,18 +136,21 @@ def _advisory_lock(storage: RDBStorage, name: str) -> Iterator[None]:
 
 def _open_journal(study_dir: Path, *, read_only: bool) -> BaseStorage:
     path = study_dir / JOURNAL_NAME
+    backend = JournalFile(path, JournalLock(path))
     try:
         if read_only and not path.is_file():
-            raise StorageError(f"{path}: there is no such study")
-        if read_only:
-            return JournalStorage(JournalFile(path, JournalLock(path)))
-        study_dir.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
-        backend = JournalFile(path, JournalLock(path))
-        backend.repair()
-        return JournalStorage(backend)
+            raise NoStorageError(f"{path}: there is no such study")
+        if not read_only:
+            study_dir.mkdir(parents=True, exist_ok=True)
+            path.open("ab").close()
+        storage = JournalStorage(backend)
+        if not read_only:
+            backend.repair()  # once all else is known to be sound
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError):
+        raise backend.damage() from None  # an operation that lacks something
+    return storage
 
 
 def _open_database(url: str, *, read_only: bool) -> BaseStorage:
@@ -156,14 +171,14 @@ def _open_database(url: str, *, read_only: bool) -> BaseStorage:
 def _engine_kwargs(url: Any, *, read_only: bool) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         path = Path(url.database or "")
-        if not url.database:
+        if url.database in (None, "", ":memory:"):
             raise StorageError("storage sqlite: a file is needed, as in sqlite:///study.db")
         if path.is_dir():
             raise StorageError(f"storage {url}: {path} is a directory")
         if not path.absolute().parent.is_dir():
             raise StorageError(f"storage {url}: the directory {path.parent} does not exist")
         if read_only and not path.is_file():
-            raise StorageError(f"storage {url}: there is no such file")
+            raise NoStorageError(f"storage {url}: there is no such file")
         return {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
     return {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT_S}}
 

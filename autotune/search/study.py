@@ -268,6 +268,23 @@ class Study(StoredStudy):
         """Keep plain data of the study as a whole; `attributes` gives it back."""
         self._set(key, dict(value))
 
+    def claim(self, task: str, lasts_s: float) -> bool:
+        """Take over a task of the study as a whole, if no other worker is at it.
+
+        Args:
+            lasts_s: Seconds after which a worker on another host is taken to be dead.
+        """
+        with storage_errors(self._url), exclusive(self._storage, self.directory, self.name):
+            held = self.attributes().get(task)
+            if held and not is_lease_dead(held):
+                return False
+            self._set(task, new_lease(self._worker, lasts_s))
+            return True
+
+    def release(self, task: str) -> None:
+        """Give back what `claim` took."""
+        self._set(task, {})
+
     # --- asking and telling --------------------------------------------------------------------
 
     def _history(self, trials: Sequence[FrozenTrial]) -> list[Attempt]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 OnResult = Callable[[Phase, int, Result], None]
 """Given the raw result of a trial: its phase, its number, what was measured."""
 
-MAX_SAME_CRASHES = 3  # identical ones in a row: a fault of the workload, not of configurations
+MAX_SAME_FAILURES = 3  # alike and in a row: a fault of the workload, not of configurations
 TIME_GRACE_S = 1.0  # how far the running trial may go beyond the budget of time
 
 
@@ -79,7 +80,7 @@ def run_trials(
                 )
                 records.append(record)
                 on_record(record)
-                if same_crashes(records):
+                if failed_alike(records):
                     return StopReason.CRASHES
     except BaseException:
         with contextlib.suppress(StorageError):  # the first error is the one to be told
@@ -136,12 +137,15 @@ def run_trial(
     return record
 
 
-def same_crashes(records: Sequence[TrialRecord]) -> bool:
-    """True if the last `MAX_SAME_CRASHES` trials crashed, or gave no result, in the same words."""
-    last = [r.verdict for r in records[-MAX_SAME_CRASHES:]]
-    if len(last) < MAX_SAME_CRASHES or not all(v.outcome.is_accident for v in last):
+def failed_alike(records: Sequence[TrialRecord]) -> bool:
+    """True if the last `MAX_SAME_FAILURES` trials crashed, or gave no result, in the same words.
+
+    Numbers do not count: they are mostly the configuration's own, as in a shape.
+    """
+    last = [r.verdict for r in records[-MAX_SAME_FAILURES:]]
+    if len(last) < MAX_SAME_FAILURES or not all(v.outcome.is_accident for v in last):
         return False
-    return len({v.reasons[:1] for v in last}) == 1
+    return len({re.sub(r"\d+", "0", " ".join(v.reasons[:1])) for v in last}) == 1
 
 
 @contextlib.contextmanager

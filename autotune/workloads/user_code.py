@@ -17,6 +17,7 @@ from autotune.core.errors import UsageError
 from autotune.core.records import Config
 
 FILE_BYTES_LIMIT = 4 * 2**20
+NEIGHBOUR_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,46 @@ def imported_modules(path: Path) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             modules[node.module] = None
     return tuple(modules)
+
+
+def neighbours(path: Path) -> tuple[Path, ...]:
+    """The files beside a model's file that it imports, directly or through each other.
+
+    Imports are read, not run: one whose name is put together at run time is not seen. At most
+    `NEIGHBOUR_LIMIT` files.
+    """
+    found = [path]
+    for file in found:  # grows while it is walked
+        for parts in _imports(file, path.parent):
+            for source in _sources(parts, path.parent):
+                if len(found) <= NEIGHBOUR_LIMIT and source not in found and source.is_file():
+                    found.append(source)
+    return tuple(found[1:])
+
+
+def _sources(module: tuple[str, ...], root: Path) -> Iterator[Path]:
+    """Where a module and the packages around it would be."""
+    for end in range(1, len(module) + 1):
+        place = root.joinpath(*module[:end])
+        yield place.with_name(f"{place.name}.py")
+        yield place / "__init__.py"
+
+
+def _imports(file: Path, root: Path) -> Iterator[tuple[str, ...]]:
+    """What a file imports anywhere in it, each from the folder `root` on."""
+    try:
+        tree = _parse(file)
+    except UsageError:
+        return  # whoever imports it will say so
+    package = file.parent.relative_to(root).parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = (*above, *(node.module or "").split("."))
+            base = tuple(part for part in module if part)
+            yield from ((*base, alias.name) for alias in node.names)
 
 
 def load(factory: FactoryPath) -> Callable[..., Any]:

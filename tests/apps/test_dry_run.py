@@ -4,8 +4,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from autotune.apps.doctor import doctor
-from autotune.apps.dry_run import dry_run
+from autotune.apps.dry_run import OPEN_S, PREPARE_S, dry_run
+from autotune.search.confirm import MIN_ROUNDS
 from autotune.space.loader import load_space
 
 
@@ -21,6 +24,22 @@ def test_it_counts_and_estimates_and_leaves_nothing(
 
 def test_the_estimate_keeps_within_the_budget_of_time(space_file: Callable[..., Path]) -> None:
     assert dry_run(load_space(space_file(), ["budget.time=10s"])).seconds == 10
+
+
+def test_virtual_time_counts_what_was_recorded_and_says_so(space_file: Callable[..., Path]) -> None:
+    space = load_space(space_file(trials=10), ["confirm=false", "trial.duration=1s"])
+    planned = dry_run(space)
+    assert planned.is_virtual
+    assert planned.seconds == pytest.approx(10 * (1 + 0.5))
+
+
+def test_a_real_study_counts_its_processes_and_the_rounds_of_the_proof(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("workload: {model: mlp}\ndevice: cpu\nparams: {batch_size: [1, 2]}\n")
+    planned = dry_run(load_space(path, ["confirm.duration=10s", "trial.duration=1s"]))
+    assert not planned.is_virtual
+    searching_s = PREPARE_S + 2 * (1 + OPEN_S)
+    assert planned.seconds == pytest.approx(searching_s + 5 * (10 + MIN_ROUNDS * OPEN_S))
 
 
 def test_doctor_names_every_kind_with_its_devices_or_why_there_are_none() -> None:

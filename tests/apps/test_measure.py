@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.apps.measure import measure
+from autotune.apps.terminal import PlainView
 from autotune.core.errors import OutOfMemory, UsageError
 from autotune.core.outcomes import Outcome
 from autotune.space.loader import load_space
@@ -30,6 +31,14 @@ def test_one_configuration_has_an_interval_over_fresh_sessions_and_a_verdict(
     rates = [s.throughput_items_per_s for s in result.sessions]
     assert len(set(rates)) == 6
     assert json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_it_says_only_what_applies(space_file: SpaceFile) -> None:
+    said: list[str] = []
+    measure(load_space(space_file(), ONE), view=PlainView(said.append), sessions=4)
+    assert said[0].startswith("measuring")
+    assert not any("study" in line or "trial" in line for line in said)
+    assert any(line.split() == ["sessions", "4,", "5.00", "s", "each"] for line in said)
 
 
 def test_an_open_parameter_has_the_baselines_value(space_file: SpaceFile) -> None:

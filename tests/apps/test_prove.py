@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.apps.prove import MAX_PROOFS, prove
+from autotune.apps.prove import MAX_PROOFS, _advice, prove
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, Verdict
 from autotune.results.recommend import rank
-from autotune.search.confirm import Confirmation
+from autotune.search.confirm import Confirmation, Needed
 from autotune.space.loader import load_space
-from autotune.space.search_space import SearchSpace
+from autotune.space.search_space import Budget, SearchSpace
 
 GAIN = 2.0
 
@@ -103,6 +104,16 @@ def test_refused_finalists_make_room_for_the_next_best(
     assert decided.record is not None and decided.record.config.batch_size == 8
     numbers = [record.number for record in decided.confirmations]
     assert len(set(numbers)) == len(numbers)
+
+
+def test_advice_is_options_that_leave_enough_time(space: SearchSpace) -> None:
+    needed = Needed(more_s=12.0, duration_s=41.0, time_s=700.0)
+    assert _advice(needed, space) == (
+        "about 12.0 s more of measuring would settle it; "
+        "run it again with --set confirm.duration=45s"
+    )
+    hurried = replace(space, budget=Budget(time_s=300.0))
+    assert _advice(needed, hurried).endswith("--set confirm.duration=45s --time 12min")
 
 
 def test_proving_ends(space: SearchSpace, monkeypatch: pytest.MonkeyPatch) -> None:

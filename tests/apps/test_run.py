@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 import autotune
+from autotune.apps.resolve import resolve, study_facts
 from autotune.apps.run import RunInterrupted, run
 from autotune.apps.show import show
-from autotune.apps.store import remember_storage
+from autotune.apps.store import PROVING, remember_storage
 from autotune.apps.view import Standing, View
 from autotune.core.errors import UsageError
 from autotune.core.records import Config, TrialRecord
 from autotune.results.study_result import StudyFacts
+from autotune.search.conditions import fingerprint_of
+from autotune.search.study import Study
 from autotune.space.loader import load_space
 
 SpaceFile = Callable[..., Path]
@@ -78,6 +81,7 @@ def test_an_interrupted_study_goes_on_where_it_stopped(space_file: SpaceFile) ->
         run(space, view=Watcher(interrupt_after=4))
     so_far = caught.value.result
     assert isinstance(caught.value, KeyboardInterrupt)
+    assert so_far.report is not None and "interrupted" in so_far.report.read_text("utf-8")
     assert so_far.trial_count == 4 and so_far.status == "unconfirmed"
     assert not so_far.ending.complete and so_far.ending.stopped == "interrupted"
 
@@ -100,6 +104,74 @@ def test_a_finished_study_is_only_shown_again(space_file: SpaceFile) -> None:
     assert view.trials == [] and view.rounds == []
     assert again.recommendation == first.recommendation
     assert again.ending == first.ending
+
+
+def test_what_stayed_undecided_is_proven_again(space_file: SpaceFile) -> None:
+    # 2 % of noise and two figures that differ by less: no gain can be shown.
+    grid = "batch_size,throughput_items_per_s,latency_p99_s,status,cost_s\n"
+    Path(space_file().parent, "grid.csv").write_text(
+        grid + "1,1000,0.001,ok,0.1\n2,1001,0.001,ok,0.1\n"
+    )
+    space = load_space(space_file(), ["workload.noise=0.02"])
+    first = run(space)
+    assert first.status == "undecided"
+    view = Watcher()
+    again = run(space, view=view)
+    assert view.trials == [] and len(view.rounds) >= 6
+    assert again.ending.elapsed_s > first.ending.elapsed_s
+
+
+@pytest.mark.parametrize("change", ["confirm.duration=30s", "confirm.top=2", "budget.time=30min"])
+def test_other_ways_to_prove_prove_again_once(change: str, space_file: SpaceFile) -> None:
+    run(load_space(space_file()))
+    changed = load_space(space_file(), [change])
+    view = Watcher()
+    result = run(changed, view=view)
+    assert view.trials == [] and view.rounds and result.status == "confirmed"
+    view = Watcher()
+    assert run(changed, view=view).recommendation == result.recommendation
+    assert view.rounds == []
+
+
+def test_a_proof_is_not_given_up_for_lack_of_time_to_repeat_it(space_file: SpaceFile) -> None:
+    first = run(load_space(space_file()))
+    view = Watcher()
+    result = run(load_space(space_file(), ["budget.time=1s"]), view=view)
+    assert result.recommendation == first.recommendation == show("small").recommendation
+    assert any("earlier proof stands" in note for note in view.notes)
+
+
+def test_trials_that_others_still_measure_leave_the_proof_to_them(space_file: SpaceFile) -> None:
+    space = load_space(space_file(trials=3))
+    resolved = resolve(space)
+    fingerprint = fingerprint_of(resolved.space, resolved.info)
+    other = Study.open(resolved.space, Path("studies/small"), fingerprint=fingerprint)
+    other.ask()
+    view = Watcher()
+    result = run(space, view=view)
+    assert len(view.trials) == 2 and view.rounds == []
+    assert result.ending.handed_over and not result.ending.complete
+    assert result.ending.stopped == "the other workers are still measuring 1 trial"
+    assert other.recommendation() is None and result.report is None
+    other.abandon()
+    assert run(space).status == "confirmed"
+
+
+def test_of_two_that_see_all_trials_done_one_proves(space_file: SpaceFile) -> None:
+    space = load_space(space_file(trials=3))
+    resolved = resolve(space)
+    fingerprint = fingerprint_of(resolved.space, resolved.info)
+    other = Study.open(resolved.space, Path("studies/small"), fingerprint=fingerprint)
+    assert other.claim(PROVING, 60.0)
+    view = Watcher()
+    result = run(space, view=view)
+    assert view.rounds == [] and result.ending.stopped == "another worker is proving the best"
+    assert other.recommendation() is None
+    other.release(PROVING)
+    run(space)
+    view = Watcher()
+    run(space, view=view)
+    assert view.rounds == []
 
 
 def test_more_trials_are_a_new_total_and_are_proven_anew(space_file: SpaceFile) -> None:
@@ -227,3 +299,31 @@ def test_a_model_that_is_no_path_is_refused_in_a_sentence(space_file: SpaceFile)
         autotune.run(odd)
     with pytest.raises(UsageError, match=r"space is a function.*path\.py:factory"):
         autotune.run(lambda: None)  # type: ignore[arg-type]
+
+
+# --- what is said of a space -------------------------------------------------------------------
+
+
+def test_a_limit_on_a_column_that_was_not_recorded_is_refused(space_file: SpaceFile) -> None:
+    path = space_file()
+    grid = path.with_name("grid.csv")
+    grid.write_text(grid.read_text().replace("latency_p99_s", "latency_p90_s", 1))
+    with pytest.raises(UsageError, match=r"limits.latency_p99; add column latency_p99_s"):
+        run(load_space(path))
+
+
+def test_a_limit_that_changed_is_named_as_in_the_file(space_file: SpaceFile) -> None:
+    run(load_space(space_file(trials=2), ["confirm=false"]))
+    with pytest.raises(UsageError, match=r"limits.latency_p99 was 3.00 ms, now 10.0 ms"):
+        run(load_space(space_file(trials=2, limit="10ms"), ["confirm=false"]))
+
+
+def test_a_rule_of_the_device_that_the_file_has_too_is_shown_once(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    rule = "instance_count * cores_per_instance <= core_count"
+    text = "workload: {model: mlp}\ndevice: cpu\nparams: {batch_size: [1, 2]}\n"
+    for rules in (f"rules: [{rule}]\n", ""):
+        path.write_text(text + rules)
+        shown = study_facts(resolve(load_space(path))).settings["rules"]
+        assert shown.count(rule) == 1
+        assert ("of the device" in shown) is not bool(rules)

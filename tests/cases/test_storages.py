@@ -30,6 +30,22 @@ def test_tools_that_start_together_share_the_trials_of_a_fresh_database(place: P
     assert Counter(t["batch_size"] for t in place.trials()) == {str(b): 1 for b in SIZES}
 
 
+def test_of_several_tools_on_a_study_one_proves_the_best(place: Place) -> None:
+    place.write_replay(ROWS, "budget: {trials: 8}", "sampler: random")
+    tools = [place.start("run", "--space", "t.yaml") for _ in range(3)]
+    outputs = []
+    for tool in tools:
+        output, errors = tool.communicate(timeout=100)
+        assert tool.returncode == 0, errors
+        outputs.append(output)
+    assert sum("confirming: round 1 " in output for output in outputs) == 1
+    for output in outputs:
+        proven = "t: confirmed" in output and "complete" in output
+        assert proven or "still measuring" in output or "is proving the best" in output
+    shown = place.autotune("show", "t").stdout
+    assert "t: confirmed" in shown and "not complete" not in shown
+
+
 @pytest.mark.parametrize(
     "url",
     ["postgresql://u:secret@127.0.0.1:1/d", "mysql://u:secret@127.0.0.1/d", "sqlite:///no/t.db"],

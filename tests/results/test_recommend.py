@@ -250,15 +250,20 @@ def test_a_better_one_whose_limit_stays_open_is_mentioned_not_chosen(
     ]
     against = [make_comparison(sure, 4.0), make_comparison(open_, 8.0)]
     ranking = rank(records, OBJECTIVE, BASELINE)
-    decided = decide(ranking, OBJECTIVE, fresh=fresh, comparisons=against)
+    advice = {open_: "take more time", sure: "nothing to say of this one"}
+    decided = decide(ranking, OBJECTIVE, fresh=fresh, comparisons=against, advice=advice)
     assert decided.status == "confirmed"
     assert decided.record is fresh[1]
-    assert "batch_size=8" in decided.reasons[0] and "promises more" in decided.reasons[0]
+    (reason,) = decided.reasons
+    assert "batch_size=8" in reason and "promises 8.00× the baseline's throughput" in reason
+    assert reason.endswith("could not be shown: take more time")
 
-    alone = decide(ranking, OBJECTIVE, fresh=[fresh[0], fresh[2]], comparisons=against[1:])
+    alone = decide(
+        ranking, OBJECTIVE, fresh=[fresh[0], fresh[2]], comparisons=against[1:], advice=advice
+    )
     assert alone.status == "undecided"
     assert alone.record is fresh[2]
-    assert alone.reasons == ("500 more calls would settle it",)
+    assert alone.reasons == ("500 more calls would settle it", "take more time")
 
 
 def test_gain_over_batch_only_is_chained_over_the_rounds_both_ran_in(

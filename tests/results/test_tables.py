@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.core.outcomes import Outcome
 from autotune.results.study_result import StudyResult
 from autotune.results.tables import to_csv, to_json, top_rows
 
@@ -85,5 +86,20 @@ def test_csv_has_a_row_per_trial_and_units_in_its_names(make_study: Make) -> Non
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_top_rows_are_the_ranking(count: int, make_study: Make) -> None:
-    result = make_study()
+    result = make_study(confirmed=False)
     assert top_rows(result, count) == result.ranking.ranked[:count]
+
+
+def test_in_top_rows_a_fresh_measurement_takes_the_trials_place(make_study: Make) -> None:
+    result = make_study()
+    recommendation = result.recommendation
+    refused = next(r for r in recommendation.confirmations[1:] if r.config != result.config)
+    broken = replace(refused, verdict=replace(refused.verdict, outcome=Outcome.OVER_LIMIT))
+    fresh = tuple(broken if r is refused else r for r in recommendation.confirmations)
+    result = replace(result, recommendation=replace(recommendation, confirmations=fresh))
+    rows = top_rows(result, 100)
+    assert rows[0].config == result.config
+    assert rows[0].measurement == recommendation.record.measurement
+    assert refused.config not in {row.config for row in rows}
+    by_number = {record.number: record.config for record in result.records}
+    assert all(by_number[row.number] == row.config for row in rows)

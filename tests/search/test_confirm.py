@@ -68,7 +68,7 @@ def test_everyone_is_measured_in_fresh_pairs(monkeypatch: pytest.MonkeyPatch) ->
         assert comparison.ratio_ci[0] < truth < comparison.ratio_ci[1]
         assert comparison.ratio_ci[0] > 1
         assert comparison.interleaved
-    assert found.seconds_needed is None
+    assert found.needed == {}
     assert said[0] == "confirming: round 1 of 6, 3 configurations"
 
 
@@ -232,5 +232,29 @@ class TestTail:
         record, found, round_count = self.run(monkeypatch, slow_every=130, step_s=0.012)
         assert round_count == 4 * MIN_ROUNDS
         assert record.verdict.outcome is Outcome.UNDECIDED
-        assert found.seconds_needed is not None
-        assert 10 < found.seconds_needed < 1000
+        needed = found.needed[GOOD]
+        assert 10 < needed.more_s < 1000
+        assert needed.duration_s > needed.more_s + (record.measurement.duration_s or 0.0)
+        assert needed.time_s > 2 * 2 * needed.duration_s
+
+    def test_the_confirmation_it_asks_for_settles_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        window_s = start_s = 0.0
+        inner = rounds.run_round
+
+        def remember(*args: Any, duration_s: float, **options: Any) -> Any:
+            nonlocal window_s, start_s
+            window_s, start_s = duration_s, start_s + duration_s + 1.0
+            return inner(*args, duration_s=duration_s, **options)
+
+        def behave(config: Config) -> Samples:
+            slow = 130 if config == GOOD else 0
+            return samples(0.012, (start_s,), window_s, slow_every=slow, slow_s=0.02)
+
+        use_fakes(behave, monkeypatch)
+        monkeypatch.setattr(confirm_module, "run_round", remember)
+        found = prove([GOOD])
+        assert by_config(found)[GOOD].verdict.outcome is Outcome.UNDECIDED
+        needed = found.needed[GOOD]
+        space = make_space(confirm=Confirm(top=3, duration_s=needed.duration_s))
+        found = prove([GOOD], space=space, time_s=needed.time_s)
+        assert by_config(found)[GOOD].verdict.outcome is Outcome.OK

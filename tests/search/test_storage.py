@@ -16,7 +16,7 @@ from search_fakes import FINGERPRINT, make_space, record_of
 from autotune.core.errors import StorageError
 from autotune.search import storage as storage_module
 from autotune.search.storage import open_storage, shown
-from autotune.search.study import Asked, Study
+from autotune.search.study import Asked, StoredStudy, Study
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from autotune.search.study import Asked, Study
         ("sqlite:////proc/x.db", "unable to open database file"),
         ("sqlite:///no/such/dir/x.db", "the directory no/such/dir does not exist"),
         ("sqlite://", "a file is needed"),
+        ("sqlite:///:memory:", "a file is needed"),
         ("postgresql://u:secret@127.0.0.1:1/d", "refused"),
         ("postgresql+psycopg://u:secret@127.0.0.1:x/d", ""),
         ("mysql://u:secret@127.0.0.1/d", "driver is not installed"),
@@ -148,12 +149,32 @@ class TestTornLine:
         again = Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
         assert len(again.records()) == 3
 
-    def test_damage_before_the_end_is_named(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"rubbish", b"", b"null", b"[]", b"{}", b'"abc"', b"7", b"1" * 6000, b"[" * 200_000,
+            b"\0" * 300, b'{"op_code": "s\xe9"}', bytes(range(128, 256)),
+            b'{"op_code":99,"worker_id":"x"}', b'{"op_code":4,"worker_id":"x"}',
+            b'{"op_code":[],"worker_id":"x"}', b'{"op_code":2,"worker_id":"x","study_id":[]}',
+            b'{"op_code":0,"worker_id":"x","study_name":"t","directions":[9]}',
+        ],
+        ids=lambda damage: str(damage[:40]),
+    )  # fmt: skip
+    @pytest.mark.parametrize("end", [False, True])
+    def test_damage_is_named_and_nothing_is_lost(
+        self, damage: bytes, end: bool, tmp_path: Path
+    ) -> None:
         path = self.journal(tmp_path)
         lines = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(b"".join([*lines[:3], b"rubbish\n", *lines[3:]]))
-        with pytest.raises(StorageError, match=r"study\.journal:4: not a line of a journal"):
+        place = len(lines) if end else 3
+        damaged = b"".join([*lines[:place], damage + b"\n", *lines[place:], b'{"torn'])
+        path.write_bytes(damaged)
+        said = rf"study\.journal:{place + 1}: not a line of a journal.*start a new study"
+        with pytest.raises(StorageError, match=said):
+            StoredStudy.load("s", tmp_path / "s")
+        with pytest.raises(StorageError, match=said):
             Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+        assert path.read_bytes() == damaged
 
 
 class TestSqliteLocks:

@@ -16,7 +16,7 @@ from autotune.core.objective import Goal, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, WorkloadSpec
 from autotune.devices.base import DeviceInfo
-from autotune.search.conditions import fingerprint_of
+from autotune.search.conditions import differences, fingerprint_of
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
 from autotune.space.search_space import SearchSpace, TrialOptions
 
@@ -116,6 +116,15 @@ class TestDeadWorkers:
         assert [r.verdict.outcome for r in study.records()] == [Outcome.LOST]
         assert "trial 0: its worker died; it will be tried again" in study.notes
         assert step(study) == study.records()[0].config
+
+    def test_a_task_is_one_workers_until_it_gives_it_back_or_dies(self, tmp_path: Path) -> None:
+        one, two = open_study(tmp_path), open_study(tmp_path)
+        assert one.claim("task", 60.0)
+        assert not two.claim("task", 60.0)
+        one.release("task")
+        assert two.claim("task", 60.0)
+        two.keep("task", {**two.attributes()["task"], "pid_start": "not this process"})
+        assert one.claim("task", 60.0)
 
     def test_a_worker_that_dies_meanwhile_is_noticed_by_the_next_ask(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -273,7 +282,7 @@ class TestConditions:
     def test_the_fingerprint_tells_conditions_apart(self, change) -> None:  # type: ignore[no-untyped-def]
         space, info = change(make_space(), INFO)
         before, after = fingerprint_of(make_space(), INFO), fingerprint_of(space, info)
-        assert sum(before.get(name) != after[name] for name in after) == 1
+        assert len(differences(before, after)) == 1
 
     def test_the_fingerprint_covers_the_models_file_but_not_budgets(self, tmp_path: Path) -> None:
         model = tmp_path / "m.py"
@@ -287,3 +296,25 @@ class TestConditions:
         assert prints(make_space(trials=99, workload=space.workload, study="t")) == first
         model.write_text("b")
         assert prints(space) != first
+
+    def test_it_covers_what_the_model_imports_from_its_own_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "layers").mkdir()
+        files = {
+            "m.py": "import net\nimport json\n",
+            "net.py": "def build():\n    from layers import dense\n",
+            "layers/__init__.py": "",
+            "layers/dense.py": "from . import tools\nfrom .. import m\n",
+            "layers/tools.py": "import net",
+            "other.py": "",
+        }
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        workload = WorkloadSpec(kind="torch", model=f"{tmp_path / 'm.py'}:factory")
+        space = make_space(workload=workload)
+        before = fingerprint_of(space, INFO)
+        for name in files:
+            (tmp_path / name).write_text(files[name] + "\n# changed")
+            changed = differences(before, fingerprint_of(space, INFO))
+            (tmp_path / name).write_text(files[name])
+            assert len(changed) == (name != "other.py"), (name, changed)
+            assert not changed or name == "m.py" or f"model file {name} was" in changed[0]

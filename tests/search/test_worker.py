@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from search_fakes import (
     FakeLauncher,
     make_space,
     parameters,
+    record_of,
     served,
     use_fakes,
 )
@@ -30,7 +32,7 @@ from autotune.core.errors import (
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
 from autotune.search.study import StopReason, Study
-from autotune.search.worker import run_trials
+from autotune.search.worker import failed_alike, run_trials
 from autotune.space.search_space import Budget, SearchSpace
 
 
@@ -119,6 +121,17 @@ def test_the_same_missing_figure_again_and_again_ends_the_study(
     assert bench.outcomes().popitem()[1] == "wrong_output"
 
 
+def test_failures_are_alike_if_they_differ_in_their_numbers_alone() -> None:
+    def crashed(number: int, words: str) -> TrialRecord:
+        record = record_of(number, Config(batch_size=number + 1), "crashed")
+        return replace(record, verdict=replace(record.verdict, reasons=(words,)))
+
+    shapes = [crashed(n, f"RuntimeError: mat1 is {2**n}x64, mat2 is 32x1") for n in range(3)]
+    assert failed_alike(shapes)
+    assert not failed_alike(shapes[:2])
+    assert not failed_alike([*shapes[:2], crashed(2, "RuntimeError: no kernel")])
+
+
 def test_out_of_memory_again_and_again_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +142,8 @@ def test_out_of_memory_again_and_again_does_not(
 
 
 def test_different_crashes_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(tmp_path, monkeypatch, make_space(), lambda config: TrialCrashed(str(config)))
+    count = itertools.count(1)
+    bench = Bench(tmp_path, monkeypatch, make_space(), lambda _: TrialCrashed("x" * next(count)))
     assert bench.run() is StopReason.EXHAUSTED
 
 

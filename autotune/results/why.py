@@ -1,0 +1,139 @@
+"""Why the recommended configuration, in sentences that the study's own records support."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Config, Scalar, TrialRecord, measured
+from autotune.results import words
+from autotune.results.curves import figure
+from autotune.results.study_result import StudyResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Reasons for a configuration; every part may be empty.
+
+    Attributes:
+        effects: What each changed setting did, from trials that differ in it alone.
+        refused: Finalists that were faster, with what kept them from being recommended.
+    """
+
+    effects: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def why(result: StudyResult) -> Why:
+    """What the records say for the recommended configuration."""
+    if result.config is None:
+        return Why()
+    return Why(effects=tuple(_effects(result, result.config)), refused=tuple(_refused(result)))
+
+
+def factors(result: StudyResult) -> dict[Config, float]:
+    """Throughput over the baseline's of what was measured beside it."""
+    baseline = result.facts.baseline
+    against = result.recommendation.comparisons
+    return {baseline: 1.0, **{c.config: c.ratio for c in against if c.reference == baseline}}
+
+
+def is_faster(record: TrialRecord, result: StudyResult) -> bool:
+    """True if a finalist was faster than the recommended configuration in the same proof."""
+    winner, compared = result.config, factors(result)
+    if winner is None or record.config not in compared or winner not in compared:
+        return False
+    return compared[record.config] > compared[winner]
+
+
+def _effects(result: StudyResult, winner: Config) -> list[str]:
+    """A sentence per setting that was changed; none if no two trials tell anything."""
+    trials = {r.config: r for r in measured(result.records) if figure(r, "throughput") is not None}
+    before, after = result.facts.baseline.as_dict(), winner.as_dict()
+    effects, untold = [], []
+    for name in (name for name in after if name in before and before[name] != after[name]):
+        pairs = _pairs(tuple(trials.values()), trials, name, before[name], after[name])
+        if pairs:
+            effects.append(_effect_text(name, pairs, winner, result.searched))
+        else:
+            untold.append(name)
+    if effects and untold:
+        names = " or ".join(untold)
+        effects.append(f"What {names} did by itself is not known: no two trials show it.")
+    return effects
+
+
+def _pairs(
+    records: Sequence[TrialRecord],
+    trials: dict[Config, TrialRecord],
+    name: str,
+    before: Scalar,
+    after: Scalar,
+) -> list[tuple[TrialRecord, TrialRecord]]:
+    """Trials with the one and with the other value that are alike in everything else."""
+    return [
+        (record, other)
+        for record in records
+        if record.config.as_dict().get(name) == before
+        and (other := trials.get(record.config.changed(**{name: after}))) is not None
+    ]
+
+
+def _effect_text(
+    name: str,
+    pairs: Sequence[tuple[TrialRecord, TrialRecord]],
+    winner: Config,
+    searched: Sequence[str],
+) -> str:
+    one, two = min(pairs, key=lambda pair: _distance(pair[1].config, winner))
+    value = [words.value_text(name, r.config.as_dict()[name]) for r in (one, two)]
+    others = [other for other in searched if other != name]
+    at = f" at {words.config_text(two.config, others)}" if others else ""
+    text = (
+        f"{name} {value[0]} → {value[1]}: {words.factor_text(_ratio(one, two))} the throughput{at}"
+    )
+    if _may_be_noise(one, two):
+        text += ", though the two trials' intervals overlap"
+    if len(pairs) > 1:
+        ratios = sorted(_ratio(*pair) for pair in pairs)
+        text += f"; over all {len(pairs)} such pairs "
+        text += words.factor_interval_text((ratios[0], ratios[-1]))
+    return f"{text} (trials {one.number} and {two.number})."
+
+
+def _distance(config: Config, winner: Config) -> tuple[int, float]:
+    """How unlike two configurations are: settings that differ, then how far the batches are."""
+    mine, its = config.as_dict(), winner.as_dict()
+    differing = sum(mine.get(name) != value for name, value in its.items() if name != "batch_size")
+    return differing, abs(math.log(config.batch_size / winner.batch_size))
+
+
+def _ratio(one: TrialRecord, two: TrialRecord) -> float:
+    return (figure(two, "throughput") or math.nan) / (figure(one, "throughput") or math.nan)
+
+
+def _may_be_noise(one: TrialRecord, two: TrialRecord) -> bool:
+    intervals = [
+        r.measurement.throughput_ci95_items_per_s for r in (one, two) if r.measurement is not None
+    ]
+    if len(intervals) < 2 or intervals[0] is None or intervals[1] is None:
+        return False
+    return intervals[0][0] <= intervals[1][1] and intervals[1][0] <= intervals[0][1]
+
+
+def _refused(result: StudyResult) -> list[str]:
+    compared = factors(result)
+    faster = [
+        record
+        for record in result.recommendation.confirmations
+        if record.verdict.outcome is not Outcome.OK and is_faster(record, result)
+    ]
+    return [
+        f"{words.config_text(r.config, result.searched or ('batch_size',))} reached "
+        f"{words.factor_text(compared[r.config])} the baseline's throughput, but is "
+        f"{words.outcome_text(r.verdict.outcome)}: "
+        f"{words.reason_text(r) or 'its limits were not shown to hold'}."
+        for r in sorted(faster, key=lambda r: -compared[r.config])
+    ]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Config, TrialRecord
+from autotune.results.recommend import decide, rank
+from autotune.results.study_result import StudyResult
+from autotune.results.summary import headline, reasons, standing, status_meaning
+
+Make = Callable[..., StudyResult]
+Trial = Callable[..., TrialRecord]
+
+
+def test_an_undecided_study_never_says_use_this(make_study: Make) -> None:
+    result = make_study()
+    why = ("a gain is not shown", "30 s more would settle it")
+    open_ = replace(result.recommendation, status="undecided", reasons=why)
+    result = replace(result, recommendation=open_)
+    assert headline(result) == "Best so far, not proven: a gain is not shown"
+    assert reasons(result) == ["30 s more would settle it"]
+
+
+def test_a_study_in_which_all_failed_names_the_error_and_no_limit(
+    make_study: Make, make_trial: Trial
+) -> None:
+    result = make_study()
+    error = "RuntimeError: shapes (12x64 and 32x1)"
+    records = (
+        make_trial(Config(), outcome=Outcome.CRASHED, reasons=(error,)),
+        make_trial(Config(batch_size=2), outcome=Outcome.OOM, reasons=("no room",)),
+        make_trial(Config(batch_size=4), outcome=Outcome.INTERRUPTED, reasons=("stopped",)),
+    )
+    objective = result.facts.objective
+    nothing = decide(rank(records, objective, result.facts.baseline), objective)
+    result = replace(result, records=records, recommendation=nothing)
+    assert result.status == "failed"
+    said = f"{headline(result)} {status_meaning(result)} {' '.join(reasons(result))}"
+    assert error in said
+    assert "limit" not in said and "infeasible" not in said
+
+
+def test_the_trials_add_up_and_those_to_be_tried_again_stand_apart(
+    make_study: Make, make_trial: Trial
+) -> None:
+    result = make_study()
+    records = (
+        *(make_trial(Config(batch_size=b)) for b in (1, 2, 4)),
+        make_trial(Config(batch_size=8), outcome=Outcome.INTERRUPTED),
+        make_trial(Config(batch_size=16), outcome=Outcome.LOST),
+    )
+    trials = dict(standing(replace(result, records=records)))["Trials"]
+    assert trials == "3 of 32 (3 ok); not counted: 1 lost, 1 interrupted"
