@@ -16,7 +16,7 @@ import numpy as np
 
 from autotune.core.errors import TrialError
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Comparison, Config, Floats, Phase, Result, TrialRecord, Verdict
+from autotune.core.records import Comparison, Config, Phase, Result, TrialRecord, Verdict
 from autotune.devices.base import DeviceInfo
 from autotune.search.confirm import Confirmation
 from autotune.space.search_space import SearchSpace
@@ -37,17 +37,15 @@ def confirm_rates(
     on_progress: Callable[[str], None] = lambda text: None,
     on_result: Callable[[Phase, int, Result], None] = lambda phase, number, result: None,
     time_s: float | None = None,
-    residuals: Floats | None = None,
 ) -> Confirmation:
     """Prove the best candidate, the baseline, then the others; arguments as of `confirm.confirm`.
 
     Args:
         time_s: The best candidate gets half of it at most, so that the baseline gets its turn.
-        residuals: What the trials know of rare slow calls, see `measure.rate.RateGoal`.
     """
     if space.confirm is None or not candidates:
         return Confirmation()
-    run = _Run(space, info, launcher, time_s, residuals)
+    run = _Run(space, info, launcher, time_s)
     base = None if baseline is None else baseline.config
     runs = baseline is not None and baseline.verdict.outcome.is_measured
     configs = [c.config for c in candidates if c.config != base]
@@ -83,11 +81,9 @@ class _Run:
         info: DeviceInfo,
         launcher: Launcher,
         time_s: float | None,
-        residuals: Floats | None,
     ) -> None:
         self._space, self._info, self._launcher = space, info, launcher
         self._until_s = None if time_s is None else launcher.now_s() + time_s
-        self._residuals = residuals
         self.results: dict[Config, RateResult] = {}
         self.records: list[TrialRecord] = []
         self.notes: list[str] = []
@@ -119,7 +115,6 @@ class _Run:
             ),
             alpha=self._space.confirm.alpha,
             worth_per_s=worth,
-            residuals=self._residuals,
         )
         record = TrialRecord(
             number=len(self.records),

@@ -115,9 +115,10 @@ def test_a_call_runs_with_as_many_items_as_were_taken(
     samples = measured(launcher, real(config), poisson(250.0))
     assert len(set(samples.item_count)) >= 3
     assert samples.compute_s is not None
-    per_item_s = samples.compute_s / samples.item_count
-    assert per_item_s.min() >= 0.002  # never fewer ...
-    assert np.median(per_item_s) < 0.004  # ... nor the whole batch
+    assert np.all(samples.compute_s >= 0.002 * samples.item_count)  # never fewer ...
+    few, many = samples.item_count.min(), samples.item_count.max()
+    fastest_s = [samples.compute_s[samples.item_count == n].min() for n in (few, many)]
+    assert fastest_s[0] < 0.75 * fastest_s[1]  # ... nor the whole batch
 
 
 def test_the_shared_index_is_not_left_open(launcher: Launcher) -> None:
