@@ -408,7 +408,7 @@ def test_a_signal_before_anything_has_begun_ends_in_one_line(place: Path) -> Non
 
 
 def test_a_signal_within_exec_ends_with_the_exit_code_of_an_interruption(place: Path) -> None:
-    # Whatever is made of that exception, the interpreter kills itself when it ends by itself.
+    # Whatever is made of that exception, `python -m` would kill itself at its end.
     code = (
         "import sys, autotune.apps.doctor as looking, autotune.cli\n"
         "strike = 'import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)'\n"
@@ -435,8 +435,9 @@ def test_a_signal_at_the_very_end_changes_nothing(number: signal.Signals, place:
 
 
 def scripted(place: Path, code: str) -> subprocess.CompletedProcess[str]:
+    (place / "script.py").write_text(code)
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-m", "script"],
         cwd=place,
         env=environment({}),
         capture_output=True,
