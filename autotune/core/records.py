@@ -464,7 +464,8 @@ class Comparison:
 
     Attributes:
         ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs;
-            of sought rates their quotient.
+            of sought rates their quotient, the reference's being the most that it may hold if
+            none was shown.
         ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios; None without
             pairs.
         pair_ratios: One per pair of fresh processes; () of sought rates.

@@ -17,6 +17,7 @@ import numpy as np
 from autotune.core.errors import TrialError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Phase, Result, TrialRecord, Verdict
+from autotune.core.units import format_rate
 from autotune.devices.base import DeviceInfo
 from autotune.search.confirm import Confirmation
 from autotune.space.search_space import SearchSpace
@@ -65,6 +66,10 @@ def confirm_rates(
         if config != base
         if (comparison := run.comparison(config, reference)) is not None
     ]
+    compared = {c.reference for c in comparisons}
+    if base in compared and run.results[base].finding.status != "pass":
+        most = format_rate(run.most(base))
+        run.notes.append(f"the baseline's rate was not shown: gains are over {most}, its most")
     return Confirmation(
         records=tuple(run.records),
         comparisons=tuple(comparisons),
@@ -146,24 +151,31 @@ class _Run:
         return result
 
     def comparison(self, config: Config, reference: Config) -> Comparison | None:
-        """One rate over another; None if one of them is zero."""
+        """One rate over another, over the most that this may be if it was not shown.
+
+        None if one of them is zero.
+        """
         ours, theirs = self.results[config].finding, self.results[reference].finding
         if min(ours.rate_per_s, theirs.rate_per_s) <= 0.0:
             return None
         assert self._space.confirm is not None
-        # Between the rate shown and the one where the simulation meets the limit, none is excluded.
-        limit_rate = self.results[reference].history[-1].target.limit_rate_per_s
-        least = ours.rate_per_s / max(theirs.rate_per_s, limit_rate)
+        least = ours.rate_per_s / self.most(reference)
         return Comparison(
             config=config,
             reference=reference,
-            ratio=ours.rate_per_s / theirs.rate_per_s,
+            ratio=ours.rate_per_s / theirs.rate_per_s if theirs.status == "pass" else least,
             ratio_ci=None,
             alpha=self._space.confirm.alpha,
             pair_ratios=(),
             least_ratio=least if ours.status == "pass" else 0.0,
             interleaved=False,
         )
+
+    def most(self, config: Config) -> float:
+        """The highest rate that a configuration may hold: where any simulation met the limit."""
+        result = self.results[config]
+        limit_rates = (e.target.limit_rate_per_s for e in result.history)
+        return max(result.finding.rate_per_s, *limit_rates)
 
     def _left_s(self) -> float:
         return np.inf if self._until_s is None else self._until_s - self._launcher.now_s()

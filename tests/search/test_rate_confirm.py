@@ -118,6 +118,17 @@ def test_a_baseline_that_cannot_run_is_left_out(launcher: Launcher) -> None:
     assert found.comparisons == ()
 
 
+def test_a_gain_over_a_baseline_that_was_not_shown_is_over_its_most(launcher: Launcher) -> None:
+    found = prove(launcher, BEST, time_s=16.0)
+    assert outcomes(found) == {BEST: Outcome.OK, BASE: Outcome.UNDECIDED}
+    (gain,) = found.comparisons
+    best, base = (r.measurement for r in found.records)
+    assert best is not None and base is not None
+    assert best.throughput_items_per_s is not None and base.throughput_items_per_s is not None
+    assert gain.ratio < 0.99 * best.throughput_items_per_s / base.throughput_items_per_s
+    assert found.notes[-1].startswith("the baseline's rate was not shown: gains are over ")
+
+
 def test_nothing_begins_without_time(launcher: Launcher) -> None:
     found = prove(launcher, BEST, GOOD, time_s=0.0)
     assert found.records == ()
