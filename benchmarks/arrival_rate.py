@@ -147,11 +147,9 @@ class Study:
             Config(batch_size=b, instance_count=i) for b in BATCH_SIZES for i in INSTANCE_COUNTS
         ]
         promises = []
-        residuals = []
         for number, config in enumerate(configs):
             goal = replace(self._goal(config), proves=False, worth_per_s=np.inf)
             history = self._search(config, goal, (self.seed, 0, number))
-            residuals.append(history[-1].service.residuals)
             promises.append((history[-1].target.limit_rate_per_s, number))
         best: tuple[Config, Finding] | None = None
         for order, (_, number) in enumerate(sorted(promises, reverse=True)[:TOP]):
@@ -161,7 +159,6 @@ class Study:
                 self._goal(config),
                 seed=1000 * (self.seed + 1),
                 worth_per_s=worth,
-                residuals=np.concatenate(residuals),
             )
             finding = conclude(goal, self._search(config, goal, (self.seed, 1, order)))
             if best is None or _rank(finding) > _rank(best[1]):

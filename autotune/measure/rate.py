@@ -66,8 +66,6 @@ class RateGoal:
         worth_per_s: A configuration that promises less than this gets no (further) window.
         seed: Of the arrivals; the same for all configurations, a fresh one to confirm.
         deadline_s: For every plan, beyond its windows.
-        residuals: Call times over their median from other configurations of the study: what
-            is rare in all of them, one configuration alone shows too late.
     """
 
     kind: Literal["poisson", "constant"] = "poisson"
@@ -82,7 +80,6 @@ class RateGoal:
     worth_per_s: float = 0.0
     seed: int = 0
     deadline_s: float = 60.0
-    residuals: Floats | None = None
 
     @property
     def allowed(self) -> float:
@@ -122,8 +119,7 @@ class Evidence:
         service: Call times, all that was seen until now.
         target: For the next window.
         over_count, request_count: Requests over the limit, and all, of this window.
-        status, share, margin: Of all looks at this rate together: whether the rate holds, the
-            long-run share over the limit, and what to allow for in it.
+        status: Whether the rate holds, by all looks at it together.
     """
 
     kind: Literal["ladder", "pilot", "look"]
@@ -135,8 +131,6 @@ class Evidence:
     over_count: int = 0
     request_count: int = 0
     status: Status = "undecided"
-    share: float = math.nan
-    margin: float = math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +145,6 @@ class Finding:
 
     status: Status
     rate_per_s: float
-    share: float = math.nan
     needed_s: float | None = None
 
 
@@ -182,9 +175,6 @@ def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: S
     duration_s = sum(window.duration_s or 0.0 for window in plan.windows)
     if not history:
         service = ServiceTimes.fit(samples.item_count, times_s, least=1)
-        if goal.residuals is not None:
-            together = np.concatenate([service.residuals, goal.residuals])
-            service = replace(service, residuals=together)
         target = find_target(goal, service)
         return Evidence(kind="ladder", duration_s=duration_s, service=service, target=target)
     service = history[-1].service.refitted(samples.item_count, times_s)
@@ -211,7 +201,7 @@ def conclude(goal: RateGoal, history: Sequence[Evidence]) -> Finding:
     passed = [e for e in history if e.status == "pass"]
     if passed:
         best = max(passed, key=lambda e: e.rate_per_s)
-        return Finding(status="pass", rate_per_s=best.rate_per_s, share=best.share)
+        return Finding(status="pass", rate_per_s=best.rate_per_s)
     if last.target.limit_rate_per_s <= 0.0:
         # Even a lone request: a few slow calls are not enough to say so.
         lone_s = float(last.service.median_s(np.ones(1))[0]) * last.service.residuals
@@ -429,4 +419,4 @@ def _judged(goal: RateGoal, looks: Sequence[Evidence]) -> Evidence:
         status = "pass"
     elif share - FAIL_SIGMAS * spread > goal.allowed:
         status = "fail"
-    return replace(last, status=status, share=share, margin=margin)
+    return replace(last, status=status)

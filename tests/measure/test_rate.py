@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from open_server import CallTime, jittered, run_open, serve_of
 
@@ -99,12 +98,3 @@ def test_a_limit_below_one_call_holds_at_no_rate() -> None:
     goal = replace(GOAL, limit_s=1e-3)
     history = search(goal, jittered(1.5e-3, 0.7e-3, 0))
     assert conclude(goal, history).status == "fail"
-
-
-def test_rare_slow_calls_of_other_configurations_lower_the_promise() -> None:
-    calm = jittered(1.5e-3, 0.7e-3, 0, stragglers=0.0)
-    goal = replace(GOAL, proves=False, window_s=1.0, worth_per_s=np.inf)
-    alone = conclude(goal, search(goal, calm)).rate_per_s
-    known = np.concatenate([np.ones(3000), np.full(60, 4.0)])
-    told = replace(goal, residuals=known)
-    assert conclude(told, search(told, calm)).rate_per_s < 0.97 * alone
