@@ -13,8 +13,10 @@ import statistics
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from autotune.core.clock import MonotonicClock
-from autotune.core.records import Config, GroupSpec, Plan, Samples, Window, WorkloadSpec
+from autotune.core.records import Config, Floats, GroupSpec, Plan, Samples, Window, WorkloadSpec
 from autotune.devices import device_kind, find_device, open_device
 from autotune.measure.engine import warmup_cap_s
 from autotune.measure.load import closed_loop
@@ -24,7 +26,7 @@ from autotune.workloads import load_workload
 from autotune.workloads.base import Context
 from autotune.workloads.data import make_requests
 
-BLOCK_S = 0.25
+BLOCK_S = 0.1
 
 
 def group_spec(model: str, config: Config) -> GroupSpec:
@@ -39,10 +41,10 @@ def group_spec(model: str, config: Config) -> GroupSpec:
     )
 
 
-def loops(model: str, config: Config) -> tuple[Callable[[int], float], Callable[[int], float]]:
+def loops(model: str, config: Config) -> tuple[Callable[[int], object], Callable[[int], object]]:
     """A bare and a harnessed loop over the same model; each takes a number of calls.
 
-    Both return seconds. The bare loop copies the inputs and runs the model, nothing else.
+    The bare loop copies the inputs and runs the model, nothing else.
     """
     clock, device = MonotonicClock(), open_device("cpu", "cpu")
     spec = group_spec(model, config)
@@ -56,32 +58,34 @@ def loops(model: str, config: Config) -> tuple[Callable[[int], float], Callable[
     step = compose(program, staging, device, config, clock).step
     run, load = program.run, staging.load
 
-    def bare(count: int) -> float:
-        began_s = time.perf_counter()
+    def bare(count: int) -> None:
         for call in range(count):
             run(*load(call, 0))
-        return time.perf_counter() - began_s
 
-    def harness(count: int) -> float:
-        began_s = time.perf_counter()
-        closed_loop(step, clock, iterations=count)
-        return time.perf_counter() - began_s
+    def harness(count: int) -> object:
+        return closed_loop(step, clock, iterations=count)
 
     return bare, harness
 
 
-def ratio_to_bare(model: str, batch: int, pairs: int) -> list[float]:
-    """Harness time over bare time of each A B B A block."""
+def spent_s(loop: Callable[[int], object], count: int) -> Floats:
+    """Wall-clock and CPU seconds of `count` calls, shape (2,)."""
+    began = np.array([time.perf_counter(), time.process_time()])
+    loop(count)
+    return np.array([time.perf_counter(), time.process_time()]) - began
+
+
+def ratios_to_bare(model: str, batch: int, pairs: int) -> Floats:
+    """Harness time over bare time of each A B B A block, shape (pairs, 2): wall clock, CPU."""
     bare, harness = loops(model, Config(batch_size=batch, cores_per_instance=1))
     bare(50)
-    count = max(2, int(BLOCK_S / (bare(50) / 50)))
+    count = max(2, int(BLOCK_S / (spent_s(bare, 50)[0] / 50)))
     ratios = []
     for _ in range(pairs):
-        a = bare(count)
-        b = harness(count) + harness(count)
-        a += bare(count)
-        ratios.append(b / a)
-    return ratios
+        a = spent_s(bare, count)
+        b = spent_s(harness, count) + spent_s(harness, count)
+        ratios.append(b / (a + spent_s(bare, count)))
+    return np.array(ratios)
 
 
 def trial_cost_s(model: str, batch: int, trials: int, instances: int) -> list[float]:
@@ -120,12 +124,14 @@ def main() -> None:
             f"max {max(costs):.3f} s"
         )
     # Last, because it binds this process to one core.
-    ratios = ratio_to_bare(arguments.model, arguments.batch, arguments.pairs)
-    half = 2.04 * statistics.stdev(ratios) / len(ratios) ** 0.5
+    ratios = ratios_to_bare(arguments.model, arguments.batch, arguments.pairs)
     print(
-        f"harness / bare, {arguments.model} batch {arguments.batch}, {len(ratios)} A B B A pairs: "
-        f"median {statistics.median(ratios):.4f}, mean {statistics.mean(ratios):.4f} ± {half:.4f}"
+        f"harness / bare, {arguments.model} batch {arguments.batch}, {len(ratios)} A B B A pairs:"
     )
+    for name, column in zip(("wall clock", "CPU time"), ratios.T, strict=True):
+        half = 2.04 * column.std(ddof=1) / len(column) ** 0.5  # t, 95 %, 30 pairs
+        median, mean = np.median(column), column.mean()
+        print(f"  {name}: median {median:.4f}, mean {mean:.4f} ± {half:.4f}")
 
 
 if __name__ == "__main__":
