@@ -10,6 +10,7 @@ from typing import Any
 from autotune.apps.resolve import only_config, resolve, study_facts
 from autotune.apps.view import View
 from autotune.core.codec import to_json_dict
+from autotune.core.errors import UsageError
 from autotune.core.records import Config, Measurement, Result, TrialRecord
 from autotune.core.units import format_duration
 from autotune.measure.judge import judge
@@ -81,6 +82,9 @@ def measure(
     resolved = resolve(space)
     space = resolved.space
     config = only_config(space)
+    if space.objective.load.seeks_rate:
+        kind = space.objective.load.kind
+        raise UsageError(f"a single measurement needs a rate: --set load.{kind}.rate=500/s")
     facts = study_facts(resolved)
     options = space.confirm or Confirm()
     plan = trial_plan(space)

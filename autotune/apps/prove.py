@@ -11,6 +11,7 @@ from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.results.recommend import Ranking, candidates, decide
 from autotune.search.confirm import Needed, confirm
+from autotune.search.rate_confirm import confirm_rates
 from autotune.space.search_space import SearchSpace
 from autotune.trial.session import Launcher
 
@@ -45,7 +46,7 @@ def prove(
         if not finalists:
             break
         first = len(fresh)
-        proof = confirm(
+        proof = (confirm_rates if objective.load.seeks_rate else confirm)(
             finalists,
             ranking.baseline,
             space,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.apps.store import write_whole
-from autotune.core.records import SAMPLE_ARRAYS, Phase, Result, Samples
+from autotune.core.records import SAMPLE_ARRAYS, Floats, Ints, Phase, Result, Samples
 
 MAX_CALLS = 50_000
 """Calls kept of a trial, the first ones; about 2 MB before compression."""
@@ -30,6 +30,10 @@ def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> 
         for name in SAMPLE_ARRAYS
         if getattr(result, name) is not None
     }
+    if result.is_open:
+        kept = _arrivals_until(result, order)
+        arrays["arrivals_s"] = np.concatenate(kept)
+        arrays["arrival_counts"] = np.array([arrivals.size for arrivals in kept])
     path = study_dir / "samples" / f"{phase}-{number}.npz"
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, call_count=result.end_s.size, **arrays)
@@ -37,7 +41,24 @@ def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> 
     return path
 
 
+def _arrivals_until(samples: Samples, calls: Ints) -> list[Floats]:
+    """Arrivals of each window; where calls are left out, those up to the last that is kept."""
+    if calls.size == samples.end_s.size:
+        return list(samples.arrivals_s)
+    assert samples.first_request is not None
+    ends = (samples.first_request + samples.item_count)[calls]
+    windows = samples.window[calls]
+    return [
+        arrivals[: ends[windows == index].max(initial=0)]
+        for index, arrivals in enumerate(samples.arrivals_s)
+    ]
+
+
 def load_samples(path: Path) -> Samples:
     """Read what `save_samples` wrote; what the instances knew of themselves is not kept there."""
     with np.load(path, allow_pickle=False) as file:
-        return Samples(**{name: file[name] for name in SAMPLE_ARRAYS if name in file})
+        arrays = {name: file[name] for name in SAMPLE_ARRAYS if name in file}
+        if "arrivals_s" not in file:
+            return Samples(**arrays)
+        ends = np.cumsum(file["arrival_counts"])
+        return Samples(**arrays, arrivals_s=tuple(np.split(file["arrivals_s"], ends[:-1])))

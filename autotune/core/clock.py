@@ -17,17 +17,22 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """CLOCK_MONOTONIC: the same for all processes of a machine, never set back."""
+    """CLOCK_MONOTONIC: the same for all processes of a machine, never set back.
 
-    SPIN_S = 0.001  # sleeping overshoots by about 0.1 ms; the last millisecond is spun
+    Args:
+        spin_s: Sleeping overshoots by up to about 0.1 ms; this last bit is spun instead.
+    """
+
+    def __init__(self, *, spin_s: float = 0.001) -> None:
+        self._spin_s = spin_s
 
     def now_s(self) -> float:
         return time.monotonic()
 
     def sleep_until(self, when_s: float) -> None:
         while (left_s := when_s - time.monotonic()) > 0:
-            if left_s > self.SPIN_S:
-                time.sleep(left_s - self.SPIN_S)
+            # Sleeping for no time lets other threads of this process run meanwhile.
+            time.sleep(max(left_s - self._spin_s, 0.0))
 
 
 class VirtualClock:

@@ -133,6 +133,16 @@ class Load:
     rate_per_s: float | None = None
     trace: str = ""
 
+    @property
+    def is_open(self) -> bool:
+        """True if requests arrive whether or not the last one has been answered."""
+        return self.kind != "closed"
+
+    @property
+    def seeks_rate(self) -> bool:
+        """True if the rate is to be found: the highest that holds."""
+        return self.kind in ("poisson", "constant") and self.rate_per_s is None
+
 
 # --- what crosses into the children ------------------------------------------------------------
 
@@ -162,12 +172,15 @@ class Window:
 
     Attributes:
         start_s: Start on the machine's monotonic clock; None: as soon as all instances are warm.
-        iterations: Calls of the whole group, shared out evenly over the instances.
+        iterations: Calls of the whole group, shared out evenly over the instances; under an open
+            load the number of requests.
+        item_count: Items of each call of a closed load; None: the configuration's batch size.
     """
 
     start_s: float | None = None
     duration_s: float | None = None
     iterations: int | None = None
+    item_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +216,7 @@ class InstanceFacts:
         memory_peak_bytes: Peak of private memory since the window began; None: unknown.
         output_digest: Summary of the output on seeded inputs, for the equal-work check.
         precision: The precision that really ran.
+        pads: True if a call for fewer items than a batch runs the whole batch all the same.
     """
 
     instance: int
@@ -219,6 +233,7 @@ class InstanceFacts:
     precision: str = "float32"
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    pads: bool = False
 
 
 class StageTimes(NamedTuple):
@@ -241,7 +256,13 @@ class Samples:
         cpu_s: CPU time of the calling thread. `switch_count`: its involuntary context
             switches. `fault_count`: its minor page faults.
         h2d_s, compute_s, d2h_s: Stage times of the call, None where the device cannot tell.
+        first_request: Index of the call's oldest request among its window's arrivals. `late_s`:
+            how long after it could have begun the call began, the load generator's own delay.
+            None under a closed load, like the next two.
         run_queue_wait_s: Time the group's threads waited for a core, per window.
+        arrivals_s: Scheduled arrivals, one array per window, ascending. A call serves
+            `item_count` of them from `first_request` on; those of no call were never served.
+        rate_per_s: Arrivals per second that were asked for.
     """
 
     window: Ints
@@ -256,13 +277,40 @@ class Samples:
     h2d_s: Floats | None = None
     compute_s: Floats | None = None
     d2h_s: Floats | None = None
+    first_request: Ints | None = None
+    late_s: Floats | None = None
     run_queue_wait_s: tuple[float, ...] = ()
+    arrivals_s: tuple[Floats, ...] = ()
+    rate_per_s: float | None = None
     facts: tuple[InstanceFacts, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """True if they are of an open load."""
+        return self.first_request is not None
 
     @property
     def latency_s(self) -> Floats:
         """From when the call was due until it ended."""
         return self.end_s - self.due_s
+
+    def request_latency_s(self) -> Floats:
+        """Latency of every request in the order of arrival, window after window.
+
+        From the scheduled arrival until the call ended; infinite for a request that was never
+        served. Under a closed load a request is a call, in the order in which they ended.
+        """
+        if self.first_request is None:
+            # Not by time alone: fresh sessions on virtual clocks all begin at zero.
+            return self.latency_s[np.lexsort((self.end_s, self.window))]
+        ends_s = [np.full(arrivals.size, np.inf) for arrivals in self.arrivals_s]
+        for index, ended_s in enumerate(ends_s):
+            own = self.window == index
+            counts, firsts = self.item_count[own], self.first_request[own]
+            offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            ended_s[np.repeat(firsts, counts) + offsets] = np.repeat(self.end_s[own], counts)
+        pairs = zip(ends_s, self.arrivals_s, strict=True)
+        return np.concatenate([end - arrival for end, arrival in pairs] or [np.empty(0)])
 
     def of_window(self, index: int) -> Samples:
         """The calls of one window."""
@@ -271,13 +319,20 @@ class Samples:
             name: None if getattr(self, name) is None else getattr(self, name)[keep]
             for name in SAMPLE_ARRAYS
         }
-        waits = self.run_queue_wait_s[index : index + 1]
-        return replace(self, **arrays, run_queue_wait_s=waits)
+        if arrays["first_request"] is not None:
+            arrays["window"] = np.zeros_like(arrays["window"])  # it indexes the arrivals
+        return replace(
+            self,
+            **arrays,
+            run_queue_wait_s=self.run_queue_wait_s[index : index + 1],
+            arrivals_s=self.arrivals_s[index : index + 1],
+        )
 
 
 SAMPLE_ARRAYS = (
     "window", "instance", "due_s", "start_s", "end_s", "item_count",
     "cpu_s", "switch_count", "fault_count", "h2d_s", "compute_s", "d2h_s",
+    "first_request", "late_s",
 )  # fmt: skip
 
 
@@ -311,7 +366,10 @@ class Measurement:
 
     Attributes:
         throughput_items_per_s: Items per second of wall-clock time, with its 95 % interval.
-        latency_*_s: Of one call, from due to end; nearest-rank quantiles.
+        arrival_rate_per_s: Requests per second that arrived under an open load; where the rate
+            is sought, the highest that holds.
+        latency_*_s: Of one call, of one request under an open load, from due to end;
+            nearest-rank quantiles.
         trust: "quiet", or "noisy: why".
         environment: Versions, pinned settings and the effective core split.
     """
@@ -401,20 +459,35 @@ class TrialRecord:
 class Comparison:
     """A configuration against another, measured in alternating windows.
 
+    Where the arrival rate is sought, each is measured on its own at rates of its own: there are
+    no pairs, hence no interval.
+
     Attributes:
-        ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs.
-        ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios.
-        pair_ratios: One per pair of fresh processes.
-        interleaved: False if both did not fit in memory and took turns as whole runs.
+        ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs;
+            of sought rates their quotient, the reference's being the most that it may hold if
+            none was shown.
+        ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios; None without
+            pairs.
+        pair_ratios: One per pair of fresh processes; () of sought rates.
+        least_ratio: Of sought rates: what was shown of `config` over the most that `reference`
+            may hold, 0 if nothing was shown. No interval's end: it has no level.
+        interleaved: False if both did not fit in memory, or sought their rates, and took turns
+            as whole runs.
     """
 
     config: Config
     reference: Config
     ratio: float
-    ratio_ci: tuple[float, float]
+    ratio_ci: tuple[float, float] | None
     alpha: float
     pair_ratios: tuple[float, ...]
+    least_ratio: float = 0.0
     interleaved: bool = True
+
+    @property
+    def shows_gain(self) -> bool:
+        """True if `config` was shown to be faster."""
+        return (self.ratio_ci[0] if self.ratio_ci else self.least_ratio) > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,12 +54,14 @@ class Staging(Protocol):
     copies_per_call: int
     method: str
 
-    def load(self, call: int, micro_batch: int) -> Sequence[Any]:
+    def load(self, call: int, micro_batch: int, items: int | None = None) -> Sequence[Any]:
         """Copy one micro-batch of request `call` (modulo the ring) to the device.
 
+        Args:
+            items: Only this many of its items, the first ones; None: all.
         Returns:
-            The model's input tensors in the order of the input specs. They are overwritten
-            two loads later.
+            The model's input tensors in the order of the input specs, of `items` items. They
+            are overwritten two loads later.
         """
         ...
 

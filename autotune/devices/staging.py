@@ -4,6 +4,10 @@ The producer of requests is taken to write straight into the host ring: per requ
 micro-batch one flat buffer that holds every input tensor, each starting on a 64-byte boundary.
 The device side has the same layout twice, in slots used in turn, so that the next copy need
 not wait for the present compute.
+
+A batch that is not full takes the first items of every tensor. Separate copies then move only
+those; the packed copy still moves the whole buffer, as it is one copy of a fixed layout, and the
+model gets views of the items that count.
 """
 
 from __future__ import annotations
@@ -86,6 +90,7 @@ class TorchStaging:
                 f"batch_size={config.batch_size} does not divide into "
                 f"micro_batch_count={config.micro_batch_count} equal parts"
             )
+        self._inputs = tuple(inputs)
         self._micro_batch_count = config.micro_batch_count
         self._non_blocking = non_blocking
         item_count = config.batch_size // config.micro_batch_count
@@ -97,6 +102,8 @@ class TorchStaging:
         ]
         slots = [_buffer(size_bytes, device) for _ in range(SLOT_COUNT)]
         self._tensors = [tuple(p.view(slot) for p in placements) for slot in slots]
+        self._item_count = item_count
+        self._parts: dict[tuple[int, int], tuple[torch.Tensor, ...]] = {}
         if config.batched_h2d:
             self.method = "packed"
             self._sources = [(chunk,) for chunk in chunks]
@@ -107,19 +114,40 @@ class TorchStaging:
             self._targets = self._tensors
         self.copies_per_call = config.micro_batch_count * len(self._targets[0])
 
-    def load(self, call: int, micro_batch: int) -> Sequence[torch.Tensor]:
+    def load(self, call: int, micro_batch: int, items: int | None = None) -> Sequence[torch.Tensor]:
         """Copy one micro-batch of request `call` (modulo the ring) into the next slot.
 
+        Args:
+            items: Only this many of its items, the first ones; None: all.
         Returns:
             The input tensors in the order of the specs, overwritten two loads later.
         """
         number = call * self._micro_batch_count + micro_batch
         slot = number % SLOT_COUNT
         sources = self._sources[number % len(self._sources)]
+        tensors, targets = self._tensors[slot], self._targets[slot]
+        if items is not None and items < self._item_count:
+            tensors = self._part(slot, tensors, items)
+            if self.method == "separate":
+                targets, sources = tensors, self._first_items(sources, items)
         non_blocking = self._non_blocking
-        for target, source in zip(self._targets[slot], sources, strict=True):
+        for target, source in zip(targets, sources, strict=True):
             target.copy_(source, non_blocking=non_blocking)
-        return self._tensors[slot]
+        return tensors
+
+    def _part(
+        self, slot: int, tensors: tuple[torch.Tensor, ...], items: int
+    ) -> tuple[torch.Tensor, ...]:
+        """Views of a slot's first items, made once per size: 28 views take some 30 us."""
+        if (slot, items) not in self._parts:
+            self._parts[slot, items] = self._first_items(tensors, items)
+        return self._parts[slot, items]
+
+    def _first_items(self, tensors: Sequence[torch.Tensor], items: int) -> tuple[torch.Tensor, ...]:
+        return tuple(
+            tensor if spec.batch_axis is None else tensor.narrow(spec.batch_axis, 0, items)
+            for tensor, spec in zip(tensors, self._inputs, strict=True)
+        )
 
 
 def _slices(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from autotune.core.errors import UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Measurement, Reported, Result, Samples, Verdict
-from autotune.core.units import format_quantity
-from autotune.measure.tail import Status, judge_tail
+from autotune.core.units import format_duration, format_quantity
+from autotune.measure.noise import utilisation
+from autotune.measure.tail import Status, judge_tail, variance_floor_for
 
 SEARCH_ALPHA = 0.05
 
@@ -95,18 +94,32 @@ def _judge_limit(
 def _judge_quantile(
     limit: Limit, samples: Samples, quantile: float, excess: float, alpha: float
 ) -> LimitJudgement:
-    order = np.argsort(samples.end_s, kind="stable")
-    over = samples.latency_s[order] > limit.bound
-    # A closed loop's call is one sample; what calls share beyond that shows in their blocks.
-    tail = judge_tail(over, quantile=quantile, alpha=alpha, variance_floor=1.0)
+    over = samples.request_latency_s() > limit.bound
+    tail = judge_tail(over, quantile=quantile, alpha=alpha, variance_floor=variance_floor(samples))
     if tail.status == "pass":
         return LimitJudgement("pass", excess, "")
     bound = _format(limit.metric, limit.bound)
-    counts = f"{int(over.sum())} of {over.size} calls took longer than {bound}"
+    unit = "requests" if samples.is_open else "calls"
+    counts = f"{int(over.sum())} of {over.size} {unit} took longer than {bound}"
     if tail.status == "fail":
         return LimitJudgement("fail", excess, f"{limit.metric} breaks its limit: {counts}")
-    more = f"; {tail.needed_n} more calls would settle it" if tail.needed_n else ""
+    more = f"; {tail.needed_n} more {unit} would settle it" if tail.needed_n else ""
+    if tail.needed_n and samples.rate_per_s:
+        more += f" ({format_duration(tail.needed_n / samples.rate_per_s)})"
     return LimitJudgement("undecided", excess, f"{limit.metric} is not settled: {counts}{more}")
+
+
+def variance_floor(samples: Samples) -> float:
+    """How many samples count as one at least.
+
+    A closed loop's call is one sample; what calls share beyond that shows in their blocks.
+    Requests of an open load share their batch, and the queue before it.
+    """
+    if not samples.is_open or samples.item_count.size == 0:
+        return 1.0
+    return variance_floor_for(
+        max_batch=int(samples.item_count.max()), utilisation=utilisation(samples)
+    )
 
 
 def _judge_estimate(value: float, limit: Limit, relative_noise: float, alpha: float) -> Status:

@@ -53,14 +53,15 @@ def _from_report(report: Reported) -> Measurement:
 def _from_samples(samples: Samples) -> Measurement:
     if samples.start_s.size == 0:
         raise WrongOutput("no call was made within the window")
-    latency_s = samples.latency_s
-    rate, interval = throughput(samples)
+    latency_s = samples.request_latency_s()
+    rate, interval = served_per_s(samples) if samples.is_open else throughput(samples)
     trust, warnings = trust_of(samples)
     facts = samples.facts
     return Measurement(
         throughput_items_per_s=rate,
         throughput_ci95_items_per_s=interval,
-        call_count=int(latency_s.size),
+        arrival_rate_per_s=samples.rate_per_s,
+        call_count=int(samples.start_s.size),
         latency_mean_s=float(latency_s.mean()),
         latency_p50_s=quantile(latency_s, 0.5),
         latency_p90_s=quantile(latency_s, 0.9),
@@ -104,6 +105,22 @@ def throughput(samples: Samples) -> tuple[float, tuple[float, float] | None]:
         return rate, None
     half = 1.96 * math.sqrt(variance)
     return rate, (max(rate - half, 0.0), rate + half)
+
+
+def served_per_s(samples: Samples) -> tuple[float, None]:
+    """Items per second that an open load was served with; it has no interval of its own.
+
+    The load decides it as long as all requests are served: arrivals are counted until the last
+    of them, what was served too late until its end.
+    """
+    items = elapsed_s = 0.0
+    for window, arrivals_s in enumerate(samples.arrivals_s):
+        own = samples.window == window
+        if not own.any():
+            continue
+        items += float(samples.item_count[own].sum())
+        elapsed_s += max(float(samples.end_s[own].max()), arrivals_s[-1]) - arrivals_s[0]
+    return items / elapsed_s, None
 
 
 def _span_s(samples: Samples, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:

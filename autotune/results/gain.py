@@ -6,8 +6,8 @@ from autotune.core.records import Comparison
 from autotune.measure.ratio import geometric_mean, ratio_interval
 
 
-def interval95(comparison: Comparison) -> tuple[float, float]:
-    """The comparison's 95 % interval, whatever level its decision was made at."""
+def interval95(comparison: Comparison) -> tuple[float, float] | None:
+    """The comparison's 95 % interval, whatever its decision's level; None: it has none."""
     if len(comparison.pair_ratios) < 2:
         return comparison.ratio_ci
     return ratio_interval(comparison.pair_ratios, 0.95)

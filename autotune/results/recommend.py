@@ -160,6 +160,10 @@ def excess_ratio(record: TrialRecord, objective: Objective) -> float:
     return worst
 
 
+GAIN_WITHOUT_INTERVAL = (
+    "the gain has no interval: each configuration's rate was sought on its own, not in pairs; "
+    "the rate shown to hold is above what the baseline may hold"
+)
 _OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: 2}
 
 
@@ -242,15 +246,17 @@ def _status(
     if not _wants_throughput(objective):
         return "confirmed", ()
     if compared is None:
-        return "unconfirmed", ("it was measured again, but not side by side with the baseline",)
-    low, high = compared.ratio_ci
-    if not low > 1:
-        level = f"{100 * (1 - compared.alpha):g} %"
-        return "undecided", (
-            f"a gain over the baseline is not shown: {level} interval {low:.3g} to {high:.3g}, "
-            f"from {len(compared.pair_ratios)} pairs",
-        )
-    return "confirmed", ()
+        return "unconfirmed", ("it was measured again, but not compared with the baseline",)
+    if not compared.shows_gain:
+        return "undecided", (f"a gain over the baseline is not shown: {_extent_text(compared)}",)
+    return "confirmed", () if compared.ratio_ci else (GAIN_WITHOUT_INTERVAL,)
+
+
+def _extent_text(compared: Comparison) -> str:
+    if compared.ratio_ci is None:
+        return f"the rate it holds is {compared.least_ratio:.3g} of what the baseline may hold"
+    (low, high), level = compared.ratio_ci, f"{100 * (1 - compared.alpha):g} %"
+    return f"{level} interval {low:.3g} to {high:.3g}, from {len(compared.pair_ratios)} pairs"
 
 
 def _wants_throughput(objective: Objective) -> bool:

@@ -114,6 +114,7 @@ def proof_table(result: StudyResult, again: str) -> Table:
     against = {
         c.config: c for c in recommendation.comparisons if c.reference == result.facts.baseline
     }
+    has_interval = any(c.ratio_ci for c in against.values())
     columns = (
         Column(name="role", kind="role"),
         Column(name="configuration", kind="text settings"),
@@ -121,7 +122,7 @@ def proof_table(result: StudyResult, again: str) -> Table:
         Column(name="throughput", unit="items/s"),
         Column(name=words.metric_label(metric), unit="ms"),
         Column(name="peak memory", unit="MiB"),
-        Column(name="against the baseline", unit="95 % interval"),
+        Column(name="against the baseline", unit="95 % interval" if has_interval else ""),
         Column(name="why it is not recommended", kind="text"),
     )
     rows = tuple(
@@ -149,12 +150,14 @@ def _proof_caption(result: StudyResult, again: str, comparisons: Sequence[Compar
     if not comparisons:
         return f"{how}."
     pairs = max(len(c.pair_ratios) for c in comparisons)
+    seconds = sum(r.duration_s for r in result.recommendation.confirmations)
+    if not pairs:
+        return f"{how}, each at rates of its own: {format_duration(seconds)} in all."
     beside = (
         "in alternating windows beside the baseline"
         if all(c.interleaved for c in comparisons)
         else "in turns with the baseline, since both did not fit at once"
     )
-    seconds = sum(r.duration_s for r in result.recommendation.confirmations)
     return f"{how}, {beside}: {pairs} pairs, {format_duration(seconds)} in all."
 
 
@@ -174,8 +177,8 @@ def _ratio_cell(record: TrialRecord, comparison: Comparison | None, result: Stud
         return words.factor_text(1.0)
     if comparison is None:
         return ""
-    low, high = interval95(comparison)
-    return f"{words.factor_text(comparison.ratio)} ({words.factor_interval_text((low, high))})"
+    factor, interval = words.factor_text(comparison.ratio), interval95(comparison)
+    return f"{factor} ({words.factor_interval_text(interval)})" if interval else factor
 
 
 def _role(record: TrialRecord, result: StudyResult) -> str:

@@ -163,7 +163,8 @@ def _batch_only_figure(result: StudyResult) -> Figure:
         return Figure(name=name, figure=figure, detail=_why_no_rival(result))
     reference = f"batch_size={against.reference.batch_size}"
     figure = words.factor_text(against.ratio)
-    if interval95(against)[0] <= 1:
+    interval = interval95(against)
+    if not (interval[0] > 1 if interval else against.shows_gain):
         return Figure(
             name=name,
             figure="none shown",
@@ -192,10 +193,12 @@ def _why_no_rival(result: StudyResult) -> str:
 
 
 def _interval_text(comparison: Comparison) -> str:
-    low, high = interval95(comparison)
-    if not high < float("inf"):
+    interval = interval95(comparison)
+    if interval is None:
+        return "no interval: rates, not pairs"
+    if not interval[1] < float("inf"):
         return "too few pairs for an interval"
-    return f"95 % interval {words.factor_interval_text((low, high))}"
+    return f"95 % interval {words.factor_interval_text(interval)}"
 
 
 def standing(result: StudyResult) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from autotune.core.records import (
 )
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
-from autotune.measure.judge import judge
+from autotune.measure.judge import judge, variance_floor
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
 from autotune.measure.tail import MAX_LOOKS, judge_tail
@@ -394,14 +394,16 @@ def _more_s(
     """Seconds of further measuring that would settle the open quantile limits."""
     if not isinstance(result, Samples) or not measurement.call_count:
         return None
-    latency_s = result.latency_s
+    latency_s, floor = result.request_latency_s(), variance_floor(result)
     needs = [
-        judge_tail(latency_s > limit.bound, quantile=quantile, alpha=alpha).needed_n
+        judge_tail(
+            latency_s > limit.bound, quantile=quantile, alpha=alpha, variance_floor=floor
+        ).needed_n
         for limit in objective.limits
         if (quantile := METRICS[limit.metric].quantile) is not None
     ]
     calls = [need for need in needs if need]
-    rate = measurement.call_count / max(measurement.duration_s or 0.0, 1e-9)
+    rate = latency_s.size / max(measurement.duration_s or 0.0, 1e-9)
     return max(calls) / rate if calls and None not in needs else None
 
 

@@ -36,7 +36,8 @@ def _pooled_samples(parts: Sequence[Samples]) -> Samples:
     offset = 0
     for part in parts:
         shifted.append(replace(part, window=part.window + offset))
-        offset += int(part.window.max(initial=-1)) + 1
+        # Windows of an open load have arrivals even where no call was made.
+        offset += len(part.arrivals_s) or int(part.window.max(initial=-1)) + 1
     arrays: dict[str, Any] = {
         name: None
         if any(getattr(part, name) is None for part in shifted)
@@ -44,7 +45,8 @@ def _pooled_samples(parts: Sequence[Samples]) -> Samples:
         for name in SAMPLE_ARRAYS
     }
     waits = tuple(wait for part in parts for wait in part.run_queue_wait_s)
-    return replace(parts[-1], **arrays, run_queue_wait_s=waits)
+    arrivals_s = tuple(arrivals for part in parts for arrivals in part.arrivals_s)
+    return replace(parts[-1], **arrays, run_queue_wait_s=waits, arrivals_s=arrivals_s)
 
 
 def _pooled_reports(parts: Sequence[Reported]) -> Reported:

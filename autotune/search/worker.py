@@ -22,9 +22,10 @@ from autotune.measure.judge import SEARCH_ALPHA, judge
 from autotune.measure.summary import summarise
 from autotune.search.confirm import reserve_s
 from autotune.search.study import Asked, StopReason, Study
-from autotune.space.search_space import SearchSpace
+from autotune.space.search_space import SearchSpace, TrialOptions
 from autotune.trial.group import group_spec, trial_plan
-from autotune.trial.session import Launcher, open_session
+from autotune.trial.rate_search import rate_goal, search_rate
+from autotune.trial.session import Launcher, Session, open_session
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +181,8 @@ def _measured(
     until_s = time.monotonic() + limit_s
     spec = group_spec(record.config, space, info)
     with open_session(spec, launcher, timeout_s=limit_s) as session:
+        if space.objective.load.seeks_rate:
+            return _with_rate(record, space, session, until_s, on_result)
         # The limit holds for the trial as a whole, not for each of its steps.
         session.warm_up(replace(trial_plan(space), deadline_s=until_s - time.monotonic()))
         session.begin(replace(trial_plan(space), deadline_s=until_s - time.monotonic()))
@@ -188,6 +191,26 @@ def _measured(
     measurement = summarise(result)
     verdict = judge(result, measurement, space.objective, alpha=SEARCH_ALPHA)
     return replace(record, measurements=(measurement,), verdict=verdict)
+
+
+def _with_rate(
+    record: TrialRecord,
+    space: SearchSpace,
+    session: Session,
+    until_s: float,
+    on_result: OnResult,
+) -> TrialRecord:
+    """The configuration's own highest rate, estimated: a trial is too short to prove it."""
+    window_s = space.trial.duration_s or TrialOptions().duration_s or 0.0
+    goal = rate_goal(record.config, space.objective, window_s=window_s, seed=space.trial.seed)
+    found = search_rate(
+        session,
+        replace(goal, proves=False),
+        space.objective,
+        left_s=lambda: until_s - time.monotonic(),
+    )
+    on_result(record.phase, record.number, found.samples)
+    return replace(record, measurements=(found.measurement,), verdict=found.verdict)
 
 
 def _failed(record: TrialRecord, error: TrialError) -> TrialRecord:

@@ -139,6 +139,13 @@ class _Resolver:
             objective = replace(objective, load=arrivals)
         key = "limits" if file.limits is not None else "objective"
         bounds = self._placed((key,), lambda: sections.with_limits(objective, own))
+        has_tail = any(METRICS[limit.metric].quantile is not None for limit in bounds)
+        if objective.load.seeks_rate and not has_tail:
+            raise UsageError(
+                self._message(
+                    ("load",), "rate: max needs a limit on a latency quantile, such as latency_p99"
+                )
+            )
         return replace(objective, limits=bounds)
 
     def _rules(self, params: tuple[Parameter, ...], *, is_replay: bool) -> tuple[Rule, ...]:

@@ -21,9 +21,20 @@ from autotune.core.records import GroupSpec, InstanceFacts, Plan, Samples
 from autotune.core.text import clean, describe
 from autotune.devices import framework_device, open_device
 from autotune.devices.base import Device
+from autotune.measure.engine import (
+    Server,
+    items_of_calls,
+    merge,
+    run_open_windows,
+    run_windows,
+    to_open_samples,
+    to_samples,
+    warm_up,
+    warm_up_sizes,
+)
 from autotune.measure.engine import WarmUp as WarmUpResult
-from autotune.measure.engine import merge, run_windows, to_samples, warm_up
 from autotune.measure.noise import read_run_queue_wait_s
+from autotune.measure.request_queue import Cursor, LocalCursor, SharedCursors
 from autotune.trial import messages
 from autotune.trial.channel import Channel, Closed
 from autotune.trial.step import Stepper, compose
@@ -32,6 +43,7 @@ from autotune.workloads.base import Context, Program
 from autotune.workloads.data import make_requests, ring_size
 
 OOM_SCORE = "1000"  # the kernel takes a trial before it takes the tool
+OPEN_SPIN_S = 60e-6  # short: an instance that waits for requests must not heat its core
 
 _T = TypeVar("_T")
 
@@ -88,15 +100,18 @@ class Instance:
         staging = self._device.stage(inputs, requests, config)
         return compose(self._program, staging, self._device, config, self._clock)
 
-    def warm_up(self, max_s: float) -> None:
-        """Call until steady."""
+    def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
+        """Call with every size, then until steady."""
+        warm_up_sizes(self._step.serve, self._clock, sizes, max_s=max_s)
         self._warm = warm_up(self._step.step, self._clock, max_s=max_s)
         self._calls_made += self._warm.count
 
-    def measure(self, plan: Plan, base_s: float) -> Samples:
+    def measure(self, plan: Plan, base_s: float, cursor: Callable[[int], Cursor]) -> Samples:
         """Run the plan's windows."""
-        config = self._spec.config
         self._device.reset_memory_peak()
+        if plan.load.is_open:
+            return self._measure_open(plan, base_s, cursor)
+        config = self._spec.config
         windows, waits_s = run_windows(
             self._step.step,
             self._clock,
@@ -104,10 +119,28 @@ class Instance:
             base_s=base_s,
             share=(self._index, config.instance_count),
             first_call=self._calls_made,
-            run_queue_wait_s=lambda: read_run_queue_wait_s(whole_process=self._alone),
+            run_queue_wait_s=self._run_queue_wait_s,
+            serve=self._step.serve,
         )
         self._calls_made += sum(map(len, windows))
-        return to_samples(windows, waits_s, items_per_call=config.batch_size, facts=self._facts())
+        items = items_of_calls(windows, plan, config.batch_size)
+        return to_samples(windows, waits_s, items_per_call=items, facts=self._facts())
+
+    def _measure_open(self, plan: Plan, base_s: float, cursor: Callable[[int], Cursor]) -> Samples:
+        server = Server(
+            serve=self._step.serve,
+            clock=MonotonicClock(spin_s=OPEN_SPIN_S),
+            first_call=self._calls_made,
+            run_queue_wait_s=self._run_queue_wait_s,
+        )
+        (windows,) = run_open_windows(
+            [server], self._spec.config, plan, base_s=base_s, cursor=cursor
+        )
+        self._calls_made += sum(len(window.served) for window in windows)
+        return to_open_samples(windows, plan.load, self._facts())
+
+    def _run_queue_wait_s(self) -> float:
+        return read_run_queue_wait_s(whole_process=self._alone)
 
     def _facts(self) -> InstanceFacts:
         program = self._program
@@ -127,6 +160,7 @@ class Instance:
             precision=program.precision,
             versions={**program.versions, **self._spec.environment},
             notes=(*program.notes, *self._step.notes),
+            pads=self._step.pads,
         )
 
 
@@ -160,11 +194,18 @@ class InstanceThreads:
         self._devices.append(device)
         return Instance(spec, device, index, alone=alone, clock=self._clock)
 
-    def warm_up(self, max_s: float) -> None:
-        self._each(lambda instance: instance.warm_up(max_s), self._instances)
+    def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
+        self._each(lambda instance: instance.warm_up(max_s, sizes), self._instances)
 
-    def measure(self, plan: Plan, base_s: float) -> Samples:
-        parts = self._each(lambda instance: instance.measure(plan, base_s), self._instances)
+    def measure(self, plan: Plan, base_s: float, shared: SharedCursors | None) -> Samples:
+        """Run the plan's windows in all instances.
+
+        Args:
+            shared: Cursors that other processes share; None: the group is in this process.
+        """
+        local = [LocalCursor() for _ in plan.windows]
+        cursor = local.__getitem__ if shared is None else shared.cursor
+        parts = self._each(lambda instance: instance.measure(plan, base_s, cursor), self._instances)
         return merge(parts)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
@@ -195,16 +236,25 @@ def serve(channel: Channel) -> None:
             elif isinstance(request, messages.Close) or process is None:
                 break
             elif isinstance(request, messages.WarmUp):
-                process.warm_up(request.max_s)
+                process.warm_up(request.max_s, request.sizes)
                 channel.send(messages.Warm())
             elif isinstance(request, messages.Measure):
-                channel.send(messages.Measured(process.measure(request.plan, request.base_s)))
+                channel.send(messages.Measured(_measure(process, request, channel.take_fds())))
     except Closed:
         pass
     except BaseException as error:  # whatever a user's model raises, SystemExit included
         _report(channel, error, process)
     _flush()
     os._exit(0)
+
+
+def _measure(process: InstanceThreads, request: messages.Measure, fds: Sequence[int]) -> Samples:
+    shared = SharedCursors(fds[0]) if fds else None
+    try:
+        return process.measure(request.plan, request.base_s, shared)
+    finally:
+        if shared is not None:
+            shared.close()
 
 
 def _report(channel: Channel, error: BaseException, process: InstanceThreads | None) -> None:

@@ -23,9 +23,14 @@ class Opened:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Call until steady, for at most this long; answered by `Warm`."""
+    """Call until steady, for at most this long; answered by `Warm`.
+
+    Attributes:
+        sizes: Batch sizes to call beforehand, for as long again.
+    """
 
     max_s: float
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,11 @@ class Warm:
 
 @dataclass(frozen=True)
 class Measure:
-    """Run the plan's windows; the first starts at `base_s` of the machine's monotonic clock."""
+    """Run the plan's windows; the first starts at `base_s` of the machine's monotonic clock.
+
+    Under an open load that several processes share, the file of their cursors follows as a file
+    descriptor (`measure.request_queue.shared_file`).
+    """
 
     plan: Plan
     base_s: float

@@ -6,6 +6,7 @@ simulated and recorded workloads, in this process on a virtual clock.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,8 @@ from typing import Protocol
 from autotune.core.clock import MonotonicClock
 from autotune.core.errors import TrialError
 from autotune.core.records import GroupSpec, Plan, Result
-from autotune.measure.engine import merge, warmup_cap_s
+from autotune.measure.engine import merge, sizes_of, warmup_cap_s
+from autotune.measure.request_queue import shared_file
 from autotune.trial import messages
 from autotune.trial.supervisor import Group
 from autotune.trial.virtual import VirtualGroup
@@ -142,6 +144,7 @@ class ProcessSession:
     def __init__(self, spec: GroupSpec, launcher: Launcher, timeout_s: float) -> None:
         self._is_warm = False
         self._until_s = 0.0
+        self._config = spec.config
         shares = _instances_of_processes(spec)
         zygote = launcher.zygote(spec.environment, preload_modules(spec.workload))
         zygote.wait_ready()  # its start is no part of this trial's time limit
@@ -152,7 +155,7 @@ class ProcessSession:
         self._group.gather(messages.Opened, until_s=self._until_s)
 
     def warm_up(self, plan: Plan) -> None:
-        request = messages.WarmUp(warmup_cap_s(plan))
+        request = messages.WarmUp(warmup_cap_s(plan), sizes_of(plan, self._config))
         self._group.send([request] * self._group.size)
         self._group.gather(messages.Warm, until_s=time.monotonic() + plan.deadline_s)
         self._is_warm = True
@@ -160,7 +163,15 @@ class ProcessSession:
     def begin(self, plan: Plan) -> None:
         now_s = time.monotonic()
         self._until_s = now_s + plan.deadline_s
-        self._group.send([messages.Measure(plan, now_s + START_LEAD_S)] * self._group.size)
+        requests = [messages.Measure(plan, now_s + START_LEAD_S)] * self._group.size
+        if not plan.load.is_open or self._group.size == 1:
+            self._group.send(requests)
+            return
+        fd = shared_file(len(plan.windows))
+        try:
+            self._group.send(requests, [fd])
+        finally:
+            os.close(fd)  # the processes have it now, and it goes with them
 
     def result(self) -> Result:
         replies = self._group.gather(messages.Measured, until_s=self._until_s)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotune.core.clock import Clock
 from autotune.core.records import Config, StageTimes
 from autotune.devices.base import Device, Staging
-from autotune.measure.load import Step
+from autotune.measure.load import Serve, Step
 from autotune.workloads.base import Program
 
 
@@ -17,10 +17,14 @@ class Stepper:
     """A composed step and what is known of it.
 
     Attributes:
+        serve: The step for some items of a batch.
+        pads: True if a call runs whole (micro-)batches however few items it is for.
         program, staging: What it is made of; no staging for a program that does whole calls.
     """
 
     step: Step
+    serve: Serve
+    pads: bool
     program: Program
     staging: Staging | None = None
 
@@ -49,20 +53,44 @@ def compose(
     Each micro-batch is copied, then run; the device is waited for once, at the end of the call.
     """
     if program.step is not None:
-        return Stepper(step=program.step, program=program)
+        whole = program.step
+        serve = program.step_items or (lambda call, items: whole(call))
+        pads = program.step_items is None
+        return Stepper(step=whole, serve=serve, pads=pads, program=program)
     assert staging is not None and program.run is not None, "a program has a step or a run"
-    run, load, synchronize, now_s = program.run, staging.load, device.synchronize, clock.now_s
-    micro_batches = range(config.micro_batch_count)
+    pads = not program.takes_part_batches
+    step, serve = _staged(program, staging, device, config, clock)
+    return Stepper(step=step, serve=serve, pads=pads, program=program, staging=staging)
 
-    def step(call: int) -> StageTimes:
+
+def _staged(
+    program: Program, staging: Staging, device: Device, config: Config, clock: Clock
+) -> tuple[Step, Serve]:
+    assert program.run is not None
+    run, load, synchronize, now_s = program.run, staging.load, device.synchronize, clock.now_s
+    micro_batches = tuple((number, None) for number in range(config.micro_batch_count))
+    size = config.batch_size // config.micro_batch_count
+
+    def run_all(call: int, parts: Iterable[tuple[int, int | None]]) -> StageTimes:
         began_s = now_s()
         copying_s = 0.0
-        for micro_batch in micro_batches:
+        for micro_batch, items in parts:
             copy_began_s = now_s()
-            tensors = load(call, micro_batch)
+            tensors = load(call, micro_batch, items)
             copying_s += now_s() - copy_began_s
             run(*tensors)
         synchronize()  # launches return early: without it the clock would stop too soon
         return StageTimes(copying_s, now_s() - began_s - copying_s, 0.0)
 
-    return Stepper(step=step, program=program, staging=staging)
+    def step(call: int) -> StageTimes:
+        return run_all(call, micro_batches)
+
+    def serve(call: int, items: int) -> StageTimes:
+        """Full micro-batches until the items are used up, the last one cut short."""
+        whole, rest = divmod(items, size)
+        parts: list[tuple[int, int | None]] = [(number, None) for number in range(whole)]
+        if rest:
+            parts.append((whole, rest if program.takes_part_batches else None))
+        return run_all(call, parts)
+
+    return step, serve

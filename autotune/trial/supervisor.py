@@ -70,11 +70,14 @@ class Group:
         """Number of processes, 0 when they are gone."""
         return len(self._channels)
 
-    def send(self, requests: Sequence[object]) -> None:
-        """Send each process its request; one that is gone is found by `gather`."""
+    def send(self, requests: Sequence[object], fds: Sequence[int] = ()) -> None:
+        """Send each process its request, and file descriptors with it.
+
+        A process that is gone is found by `gather`.
+        """
         for channel, request in zip(self._channels, requests, strict=True):
             with contextlib.suppress(Closed):
-                channel.send(request)
+                channel.send(request, fds)
 
     def gather(self, kind: type[_Reply], *, until_s: float) -> list[_Reply]:
         """Wait for a reply of every process; on any failure the whole group is killed.

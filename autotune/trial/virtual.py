@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.core.clock import VirtualClock
 from autotune.core.errors import TrialError
 from autotune.core.records import GroupSpec, InstanceFacts, Plan, Reported, Result, Samples
-from autotune.measure.engine import WarmUp, merge, run_windows, to_samples, warm_up, warmup_cap_s
-from autotune.measure.load import Step
+from autotune.measure.engine import (
+    OpenWindow,
+    Server,
+    WarmUp,
+    items_of_calls,
+    merge,
+    run_open_windows,
+    run_windows,
+    sizes_of,
+    to_open_samples,
+    to_samples,
+    warm_up,
+    warm_up_sizes,
+    warmup_cap_s,
+)
+from autotune.measure.load import Serve, Step
+from autotune.measure.request_queue import LocalCursor
 from autotune.workloads import WORKLOADS, load_workload
 from autotune.workloads.base import Context, Program
 
@@ -17,9 +32,10 @@ from autotune.workloads.base import Context, Program
 class VirtualGroup:
     """A session on virtual time.
 
-    A simulated workload's instances run one after the other, each on a clock of its own that
-    starts at zero: their mutual interference is part of the cost model. A recorded workload
-    hands over finished figures.
+    A simulated workload's instances each have a clock of their own that starts at zero: their
+    mutual interference is part of the cost model. Under a closed load they run one after the
+    other, under an open one in the order of their clocks. A recorded workload hands over
+    finished figures.
 
     Args:
         charge: Told how many virtual seconds each step of the session cost.
@@ -38,7 +54,7 @@ class VirtualGroup:
     def warm_up(self, plan: Plan) -> None:
         """Warm every simulated instance."""
         for instance in self._instances:
-            instance.warm_up(warmup_cap_s(plan))
+            instance.warm_up(warmup_cap_s(plan), sizes_of(plan, self._spec.config))
 
     def begin(self, plan: Plan) -> None:
         self._pending = plan
@@ -77,9 +93,23 @@ class VirtualGroup:
         # Absolute starts are of the real clock; here windows follow each other.
         plan = replace(plan, windows=tuple(replace(w, start_s=None) for w in plan.windows))
         base_s = max(instance.clock.now_s() for instance in self._instances)
-        parts = [instance.measure(plan, base_s, count) for instance in self._instances]
+        if plan.load.is_open:
+            parts = self._serve(plan, base_s)
+        else:
+            parts = [instance.measure(plan, base_s, count) for instance in self._instances]
         self._charge(max(instance.clock.now_s() for instance in self._instances) - base_s)
         return merge(parts)
+
+    def _serve(self, plan: Plan, base_s: float) -> list[Samples]:
+        cursors = [LocalCursor() for _ in plan.windows]
+        servers = [instance.server() for instance in self._instances]
+        served = run_open_windows(
+            servers, self._spec.config, plan, base_s=base_s, cursor=cursors.__getitem__
+        )
+        return [
+            instance.served(windows, plan)
+            for instance, windows in zip(self._instances, served, strict=True)
+        ]
 
     def _report(self, plan: Plan) -> Reported:
         try:
@@ -111,19 +141,21 @@ class _VirtualInstance:
         assert isinstance(program, Program) and program.step is not None
         self.load_s = self.clock.now_s()
         self._program = program
-        self._step: Step = program.step
+        whole: Step = program.step
+        self._step = whole
+        self._serve: Serve = program.step_items or (lambda call, items: whole(call))
         self._calls_made = 0
 
     @property
     def is_warm(self) -> bool:
         return self._warm is not None
 
-    def warm_up(self, max_s: float) -> None:
+    def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
+        warm_up_sizes(self._serve, self.clock, sizes, max_s=max_s)
         self._warm = warm_up(self._step, self.clock, max_s=max_s)
         self._calls_made += self._warm.count
 
     def measure(self, plan: Plan, base_s: float, instance_count: int) -> Samples:
-        config, warm = self._spec.config, self._warm
         windows, waits_s = run_windows(
             self._step,
             self.clock,
@@ -131,9 +163,24 @@ class _VirtualInstance:
             base_s=base_s,
             share=(self._index, instance_count),
             first_call=self._calls_made,
+            serve=self._serve,
         )
         self._calls_made += sum(map(len, windows))
-        facts = InstanceFacts(
+        items = items_of_calls(windows, plan, self._spec.config.batch_size)
+        return to_samples(windows, waits_s, items_per_call=items, facts=self._facts())
+
+    def server(self) -> Server:
+        """This instance for an open load."""
+        return Server(serve=self._serve, clock=self.clock, first_call=self._calls_made)
+
+    def served(self, windows: Sequence[OpenWindow], plan: Plan) -> Samples:
+        """What it served as samples."""
+        self._calls_made += sum(len(window.served) for window in windows)
+        return to_open_samples(windows, plan.load, self._facts())
+
+    def _facts(self) -> InstanceFacts:
+        warm = self._warm
+        return InstanceFacts(
             instance=self._index,
             load_s=self.load_s,
             memory_peak_bytes=self._program.memory_bytes,
@@ -142,5 +189,5 @@ class _VirtualInstance:
             precision=self._program.precision,
             versions=self._program.versions,
             notes=self._program.notes,
+            pads=self._program.step_items is None,
         )
-        return to_samples(windows, waits_s, items_per_call=config.batch_size, facts=facts)

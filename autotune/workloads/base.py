@@ -41,6 +41,10 @@ class Program:
         run: Takes one micro-batch's tensors; returns the outputs in any nesting.
         step: Instead of `run`, for programs that do a whole call themselves (a simulated
             model, a pipeline): takes the call's number.
+        step_items: The same for some items of a batch: takes the call's number and the items.
+            None: a call always runs the whole batch.
+        takes_part_batches: False if `run` takes whole micro-batches only (a graph for one
+            shape); a smaller batch is then padded.
         array: Kind of tensor `run` takes.
         precision: The precision that really runs.
         compile_s: Seconds of the building that were compilation.
@@ -52,6 +56,8 @@ class Program:
     inputs: tuple[InputSpec, ...] = ()
     run: Callable[..., Any] | None = None
     step: Callable[[int], StageTimes] | None = None
+    step_items: Callable[[int, int], StageTimes] | None = None
+    takes_part_batches: bool = True
     array: str = "torch"
     precision: str = "float32"
     compile_s: float = 0.0

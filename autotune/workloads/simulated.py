@@ -33,6 +33,7 @@ rows there contradict each other under any such law (the larger batch has the lo
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -206,25 +207,31 @@ def program(context: Context) -> Program:
         )
     clock.advance(model.load_s)
     rng = np.random.default_rng((seed, context.seed, context.instance))
+    serve = _serve(model, config, clock, noise, rng)
     return Program(
-        step=_step(model, config, clock, noise, rng),
+        step=lambda call: serve(call, config.batch_size),
+        step_items=serve,
         array="none",
         memory_bytes=memory_bytes,
         notes=(f"simulated, not measured: {model.description}",),
     )
 
 
-def _step(
+def _serve(
     model: CostModel, config: Config, clock: VirtualClock, noise: float, rng: np.random.Generator
-) -> Callable[[int], StageTimes]:
-    h2d_s, compute_s, d2h_s = model.stage_times(config)
+) -> Callable[[int, int], StageTimes]:
     host_s = model.host_s(config)
 
-    def step(call: int) -> StageTimes:
+    @functools.cache
+    def stage_times(items: int) -> StageTimes:
+        return model.stage_times(config.changed(batch_size=items))
+
+    def serve(call: int, items: int) -> StageTimes:
+        h2d_s, compute_s, d2h_s = stage_times(items)
         factor = math.exp(rng.normal(0.0, noise)) if noise else 1.0
         if noise and rng.random() < STALL_SHARE:
             factor *= rng.uniform(*STALL_FACTOR)
         clock.advance(factor * (h2d_s + compute_s + d2h_s + host_s))
         return StageTimes(factor * h2d_s, factor * compute_s, factor * d2h_s)
 
-    return step
+    return serve

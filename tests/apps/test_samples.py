@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,33 @@ def test_samples_come_back_as_they_were(tmp_path: Path) -> None:
     for name in SAMPLE_ARRAYS:
         np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
     assert after.compute_s is None
+
+
+def open_calls(count: int) -> Samples:
+    """Two requests per call, arriving half a second before its end."""
+    calls = some_calls(count)
+    arrivals_s = np.repeat(calls.end_s, 2) - 0.5
+    return replace(
+        calls,
+        item_count=np.full(count, 2),
+        first_request=2 * np.arange(count),
+        late_s=np.zeros(count),
+        arrivals_s=(arrivals_s, np.array([1e3])),  # a second window, in which nothing was served
+        rate_per_s=2.0,
+    )
+
+
+def test_requests_of_an_open_load_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kept.save_samples(tmp_path, "search", 1, open_calls(6))
+    assert path is not None
+    latency_s = kept.load_samples(path).request_latency_s()
+    assert latency_s.tolist() == [0.5] * 12 + [np.inf]
+    monkeypatch.setattr(kept, "MAX_CALLS", 4)
+    path = kept.save_samples(tmp_path, "search", 2, open_calls(6))
+    assert path is not None
+    assert kept.load_samples(path).request_latency_s().tolist() == [0.5] * 8
 
 
 def test_their_number_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,3 +142,16 @@ def test_places_do_not_overlap_and_are_aligned() -> None:
 def test_a_batch_that_does_not_divide_is_refused() -> None:
     with pytest.raises(UsageError, match=r"batch_size=8 .*micro_batch_count=3"):
         staging(True, 3)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_part_of_a_micro_batch_is_its_first_items(packed: bool, count: int) -> None:
+    stage = staging(packed, count)
+    for call, items in ((0, 1), (1, 3), (2, 3), (3, BATCH // count), (4, 2)):
+        wanted = [
+            tensor if spec.batch_axis is None else tensor.narrow(spec.batch_axis, 0, items)
+            for spec, tensor in zip(INPUTS, expected(call, 0, count), strict=True)
+        ]
+        assert_same(stage.load(call, 0, items), wanted)
+        assert_same(stage.load(call, count - 1), expected(call, count - 1, count))

@@ -174,7 +174,9 @@ def test_iterations_take_the_place_of_a_duration(load):
 
 def test_loads(load, tmp_path: Path):
     assert load(HEAD + "load: {closed: {}}").objective.load == Load()
-    assert load(HEAD + "load: {poisson: {rate: max}}").objective.load == Load(kind="poisson")
+    tail = "limits: {latency_p99: 5ms}\n"
+    sought = load(HEAD + tail + "load: {poisson: {rate: max}}").objective.load
+    assert sought == Load(kind="poisson")
     expected = Load(kind="constant", rate_per_s=10.0)
     assert load(HEAD + "load: {constant: {rate: 600/min}}").objective.load == expected
     (tmp_path / "arrivals.txt").write_text("0.1\n")
@@ -301,3 +303,11 @@ def test_the_divisibility_rule_speaks_of_the_global_batch_in_a_pipeline(load):
     assert [rule.text for rule in space.rules] == ["global_batch_size % micro_batch_count == 0"]
     assert space.parameter("global_batch_size").log
     assert space.allowed_count(100) == 5
+
+
+def test_a_sought_rate_needs_a_tail_to_hold(load, refusal):
+    text = "workload: {model: dlrm}\nparams: {batch_size: [1, 2]}\nload: {poisson: {rate: max}}\n"
+    message = refusal(text + "limits: {latency_mean: 5ms}\n")
+    assert message.startswith("t.yaml:3: load: rate: max needs a limit on a latency quantile")
+    space = load(text + "limits: {latency_p90: 5ms}\n")
+    assert space.objective.load.seeks_rate and space.objective.load.is_open

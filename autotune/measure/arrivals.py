@@ -1,0 +1,108 @@
+"""When requests arrive: whole arrays of times, drawn before the window begins.
+
+No thread sends anything. A request "arrives" when the clock passes its time, so that a slow
+server cannot slow its clients down, and latency counts from the scheduled arrival.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+
+from autotune.core.errors import UsageError
+from autotune.core.records import Floats, Load
+
+MAX_ARRIVALS = 20_000_000  # of one window; their times alone take 160 MB
+_SPARE_SIGMAS = 8.0  # drawn beyond the expected number, so that a window is never short
+
+
+def arrival_times(
+    load: Load, *, seed: int, window: int = 0, duration_s: float | None, count: int | None = None
+) -> Floats:
+    """Arrival times of one window in seconds from its start, ascending.
+
+    Poisson arrivals of one seed are the same pattern at any rate, only stretched: that makes
+    configurations, and rates, comparable.
+
+    Args:
+        seed: Of the arrivals. `window`: index of the window, which has arrivals of its own.
+        duration_s: All arrivals lie before this; None: as many as `count` says.
+        count: At most this many.
+    Raises:
+        UsageError: The load has no rate, its trace cannot be read, or there are too many.
+    """
+    if load.kind == "trace":
+        times_s = read_trace(load.trace)
+        return times_s[_before(times_s, duration_s)][:count]
+    rate = load.rate_per_s
+    if rate is None or not 0.0 < rate < math.inf:
+        raise UsageError(f"load.{load.kind}.rate: {rate} is no number of arrivals per second")
+    wanted = _wanted(rate, duration_s, count)
+    if wanted > MAX_ARRIVALS:
+        raise UsageError(f"{wanted} arrivals in one window; at most {MAX_ARRIVALS} are possible")
+    if load.kind == "constant":
+        times_s = np.arange(wanted, dtype=np.float64) / rate
+    else:
+        gaps = np.random.default_rng((seed, window)).standard_exponential(wanted)
+        times_s = np.cumsum(gaps) / rate
+    return times_s[_before(times_s, duration_s)][:count]
+
+
+def _wanted(rate: float, duration_s: float | None, count: int | None) -> int:
+    if duration_s is None:
+        return count or 0
+    expected = rate * duration_s
+    enough = math.ceil(expected + _SPARE_SIGMAS * math.sqrt(expected) + 16)
+    return enough if count is None else min(enough, count)
+
+
+def _before(times_s: Floats, duration_s: float | None) -> slice:
+    end = times_s.size if duration_s is None else int(np.searchsorted(times_s, duration_s))
+    return slice(0, end)
+
+
+def read_trace(path: str) -> Floats:
+    """Arrival times of a trace file, in seconds from its first: one number per line, ascending.
+
+    Blank lines and those that begin with "#" are skipped.
+
+    Raises:
+        UsageError: The file cannot be read, or a line is no number or goes back in time.
+    """
+    try:
+        changed_ns = Path(path).stat().st_mtime_ns
+    except OSError as error:
+        raise UsageError(f"load.trace: cannot read {path}: {error.strerror}") from error
+    return _read_trace(path, changed_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _read_trace(path: str, changed_ns: int) -> Floats:
+    times_s: list[float] = []
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"load.trace: cannot read {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"{path}:{number}: {text[:40]!r} is no time in seconds")
+        if times_s and value < times_s[-1]:
+            raise UsageError(f"{path}:{number}: {text} is before the arrival above it")
+        times_s.append(value)
+    if not times_s:
+        raise UsageError(f"load.trace: {path} has no arrivals")
+    if len(times_s) > MAX_ARRIVALS:
+        raise UsageError(f"load.trace: {path} has more than {MAX_ARRIVALS} arrivals")
+    array = np.array(times_s) - times_s[0]
+    array.flags.writeable = False
+    return array

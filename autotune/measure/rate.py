@@ -1,0 +1,422 @@
+"""The highest arrival rate whose latency limit holds: which window to measure next.
+
+A rate is sought in three steps. Calls of several sizes, back to back, tell how long a call takes.
+An event simulation of the queue, fed with these times, tells near which rate the limit is met;
+a short window at that rate shows what the model does differently under load. Windows at a rate
+with a margin then prove it.
+
+The margin is in the share of requests over the limit, not in the rate: near its capacity a
+server's share doubles within 3 % of the rate, far below it takes 40 %. And most of what a short
+window shows is its own draw of arrivals. A window is therefore compared with simulations of the
+same arrivals, and only the difference corrects the simulation's long-run share.
+
+All functions are pure: the same history gives the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.core.records import Floats, Load, Plan, Samples, Window
+from autotune.measure.arrivals import arrival_times
+from autotune.measure.engine import DRAIN_S, size_ladder
+from autotune.measure.queueing import ServiceTimes, simulate
+from autotune.measure.tail import Status, judge_tail, variance_ratio
+
+LADDER_SIZES = 6
+LADDER_S = 0.6  # for the calls back to back, all sizes together
+PILOT_S = 3.0
+PILOT_SHARE = 0.93  # of the rate at which the simulation meets the limit
+MAX_STRETCH = 4  # of the window where the share over the limit changes slowly with the rate
+WORTHWHILE_SHARE = 0.88  # of the limit's rate; a target below that is worth a longer window
+LOOKS = (0.25, 0.5, 1.0)  # shares of the window after which it is judged
+MAX_RATES = 4
+STEP_DOWN = 0.98  # a rate that did not pass is followed by one this much lower at most
+STEP_UP = 1.02  # one that passed by one this much higher at least
+MAX_SHARE_OF_LIMIT_RATE = 0.97  # where the simulated share is steep, its own error is in the rate
+REPLAY_S = 300.0  # the stretch of time in which the recommended rate is to hold
+FAIL_SIGMAS = 2.33
+REPEATS = 10  # simulations of the same arrivals
+SCREEN_N, CURVE_N, LONG_N = 10_000, 50_000, 250_000  # requests simulated: to rank a rate,
+# to find it, to know its share over the limit
+MIN_RATE_SHARE = 0.01  # of the capacity; a lower rate is none
+FIRST_GUESSES = (MIN_RATE_SHARE, 0.5, 0.9, 1.0)  # of the capacity
+MAX_STEPS = 12
+RATE_PRECISION, SHARE_PRECISION = 0.005, 0.04  # relative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RateGoal:
+    """What is sought, and of which configuration.
+
+    Attributes:
+        limit_s: Latency that a share `quantile` of the requests must keep.
+        servers: Instances on the queue.
+        window_s: Time at one rate, up to `MAX_STRETCH` times as long where the limit needs it.
+        proves: False: the pilot window is the last; the rate is an estimate.
+        alpha: Probability of passing, at one look, a rate whose share over the limit is just not
+            allowed, by the normal approximation. A rate has up to three looks, and a search up
+            to `MAX_RATES` rates, for which nothing is allowed.
+        worth_per_s: A configuration that promises less than this gets no (further) window.
+        seed: Of the arrivals; the same for all configurations, a fresh one to confirm.
+        deadline_s: For every plan, beyond its windows.
+    """
+
+    kind: Literal["poisson", "constant"] = "poisson"
+    limit_s: float
+    quantile: float = 0.99
+    max_batch: int
+    max_delay_s: float = 0.0
+    servers: int = 1
+    window_s: float = 20.0
+    proves: bool = True
+    alpha: float = 0.0228
+    worth_per_s: float = 0.0
+    seed: int = 0
+    deadline_s: float = 60.0
+
+    @property
+    def allowed(self) -> float:
+        """The share of requests that may be over the limit."""
+        return 1.0 - self.quantile
+
+    @property
+    def sigmas(self) -> float:
+        """Standard deviations that a pass leaves to the allowed share."""
+        from scipy.special import ndtri
+
+        return float(ndtri(1.0 - self.alpha))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where the simulation sees the limit.
+
+    Attributes:
+        limit_rate_per_s: The rate at which it is just met; 0 if at none.
+        rate_per_s: The rate that leaves the margin; 0 if at none.
+        window_s: Time at that rate that the margin counts on.
+    """
+
+    limit_rate_per_s: float
+    rate_per_s: float
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evidence:
+    """What one plan has shown.
+
+    Attributes:
+        kind: "ladder": calls back to back; "pilot", "look": an open window.
+        rate_per_s: Of the window; 0 for the ladder. `duration_s`: measured.
+        service: Call times, all that was seen until now.
+        target: For the next window.
+        over_count, request_count: Requests over the limit, and all, of this window.
+        status: Whether the rate holds, by all looks at it together.
+    """
+
+    kind: Literal["ladder", "pilot", "look"]
+    rate_per_s: float = 0.0
+    seed: int = 0
+    duration_s: float
+    service: ServiceTimes
+    target: Target
+    over_count: int = 0
+    request_count: int = 0
+    status: Status = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a search for a rate has come to.
+
+    Attributes:
+        status: "pass": `rate_per_s` was shown to hold; "fail": the limit holds at no rate;
+            "undecided": `rate_per_s` is what the simulation promises.
+        needed_s: Further measuring that might settle it; None if settled, or unknown.
+    """
+
+    status: Status
+    rate_per_s: float
+    needed_s: float | None = None
+
+
+def next_plan(goal: RateGoal, history: Sequence[Evidence]) -> Plan | None:
+    """What to measure next; None: nothing more is worth it."""
+    if not history:
+        return _ladder_plan(goal)
+    last = history[-1]
+    target = last.target
+    if target.rate_per_s <= 0.0 or (last.kind != "look" and target.rate_per_s < goal.worth_per_s):
+        return None
+    if last.kind == "ladder":
+        rate = PILOT_SHARE * target.limit_rate_per_s
+        return _window_plan(goal, rate, min(PILOT_S, goal.window_s), number=0)
+    if not goal.proves:
+        return None
+    rate_and_time = _next_window(goal, history)
+    if rate_and_time is None:
+        return None
+    rate, duration_s = rate_and_time
+    number = 1 + sum(e.kind == "look" for e in history)
+    return _window_plan(goal, rate, duration_s, number)
+
+
+def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: Samples) -> Evidence:
+    """What the samples of a plan from `next_plan` say."""
+    times_s = samples.end_s - samples.start_s
+    duration_s = sum(window.duration_s or 0.0 for window in plan.windows)
+    if not history:
+        service = ServiceTimes.fit(samples.item_count, times_s, least=1)
+        target = find_target(goal, service)
+        return Evidence(kind="ladder", duration_s=duration_s, service=service, target=target)
+    service = history[-1].service.refitted(samples.item_count, times_s)
+    rate = plan.load.rate_per_s or 0.0
+    latency_s = samples.request_latency_s()
+    evidence = Evidence(
+        kind="pilot" if history[-1].kind == "ladder" else "look",
+        rate_per_s=rate,
+        seed=plan.arrival_seed,
+        duration_s=duration_s,
+        service=service,
+        target=find_target(goal, service),
+        over_count=int((latency_s > goal.limit_s).sum()),
+        request_count=latency_s.size,
+    )
+    if evidence.kind == "pilot":
+        return evidence
+    return _judged(goal, [*_looks_at(history, rate), evidence])
+
+
+def conclude(goal: RateGoal, history: Sequence[Evidence]) -> Finding:
+    """The best that the history shows."""
+    last = history[-1]
+    passed = [e for e in history if e.status == "pass"]
+    if passed:
+        best = max(passed, key=lambda e: e.rate_per_s)
+        return Finding(status="pass", rate_per_s=best.rate_per_s)
+    if last.target.limit_rate_per_s <= 0.0:
+        # Even a lone request: a few slow calls are not enough to say so.
+        lone_s = float(last.service.median_s(np.ones(1))[0]) * last.service.residuals
+        status = judge_tail(lone_s > goal.limit_s, quantile=goal.quantile).status
+        return Finding(status="fail" if status == "fail" else "undecided", rate_per_s=0.0)
+    rate = last.target.rate_per_s
+    if last.kind == "look":
+        rate = min(rate, STEP_DOWN * last.rate_per_s)
+    return Finding(status="undecided", rate_per_s=rate, needed_s=last.target.window_s or None)
+
+
+# --- which window ------------------------------------------------------------------------------
+
+
+def _ladder_plan(goal: RateGoal) -> Plan:
+    sizes = size_ladder(goal.max_batch)
+    picks = np.unique(np.linspace(0, len(sizes) - 1, min(LADDER_SIZES, len(sizes))).round())
+    each_s = LADDER_S / picks.size
+    windows = tuple(Window(duration_s=each_s, item_count=sizes[int(i)]) for i in picks)
+    return Plan(windows=windows, deadline_s=goal.deadline_s)
+
+
+def _window_plan(goal: RateGoal, rate: float, duration_s: float, number: int) -> Plan:
+    return Plan(
+        windows=(Window(duration_s=duration_s),),
+        load=Load(kind=goal.kind, rate_per_s=rate),
+        arrival_seed=goal.seed + number,
+        deadline_s=goal.deadline_s + duration_s + DRAIN_S,
+    )
+
+
+def _next_window(goal: RateGoal, history: Sequence[Evidence]) -> tuple[float, float] | None:
+    """The next look's rate and duration."""
+    last = history[-1]
+    looks = _looks_at(history, last.rate_per_s)
+    if looks and last.status == "undecided" and len(looks) < len(LOOKS):
+        share = LOOKS[len(looks)] - LOOKS[len(looks) - 1]
+        return last.rate_per_s, share * _window_s(history, looks[0])
+    rate = _next_rate(history)
+    return None if rate is None else (rate, LOOKS[0] * last.target.window_s)
+
+
+def _next_rate(history: Sequence[Evidence]) -> float | None:
+    """Down until one passes, then one try upward, then at most one in between."""
+    last = history[-1]
+    looks = [e for e in history if e.kind == "look"]
+    if not looks:
+        return last.target.rate_per_s
+    tried = dict.fromkeys(e.rate_per_s for e in looks)
+    if len(tried) >= MAX_RATES:
+        return None
+    passed = max((e.rate_per_s for e in looks if e.status == "pass"), default=None)
+    if passed is None:
+        return min(last.target.rate_per_s, STEP_DOWN * last.rate_per_s)
+    higher = [rate for rate in tried if rate > passed]
+    rate = last.target.rate_per_s if not higher else math.sqrt(passed * min(higher))
+    return rate if rate >= STEP_UP * passed else None
+
+
+def _window_s(history: Sequence[Evidence], first_look: Evidence) -> float:
+    """The time at a rate that was counted on when it was chosen."""
+    return history[history.index(first_look) - 1].target.window_s
+
+
+def _looks_at(history: Sequence[Evidence], rate: float) -> list[Evidence]:
+    return [e for e in history if e.kind == "look" and e.rate_per_s == rate]
+
+
+# --- what the simulation says ------------------------------------------------------------------
+
+
+def find_target(goal: RateGoal, service: ServiceTimes) -> Target:
+    """The rate at which the limit is just met, and the one that leaves the margin."""
+    curve = _Curve(goal, service, CURVE_N if goal.proves else SCREEN_N)
+    limit_rate = curve.rate_with(goal.allowed)
+    if limit_rate <= 0.0:
+        return Target(limit_rate_per_s=0.0, rate_per_s=0.0, window_s=0.0)
+    if not goal.proves:
+        rate = PILOT_SHARE * limit_rate
+        return Target(limit_rate_per_s=limit_rate, rate_per_s=rate, window_s=0.0)
+    return _with_margin(goal, service, curve, limit_rate)
+
+
+def _with_margin(goal: RateGoal, service: ServiceTimes, curve: _Curve, limit_rate: float) -> Target:
+    # The margin is computed where it will be needed, and changes with the root of the share.
+    share, rate = 0.6 * goal.allowed, curve.rate_with(0.6 * goal.allowed)
+    if rate <= 0.0:
+        return Target(limit_rate_per_s=limit_rate, rate_per_s=0.0, window_s=0.0)
+    spread = _spread(goal, service, rate, goal.window_s)
+    ratio = variance_ratio(_over(goal, service, rate, CURVE_N, seed=1))
+    replay = _replay_error(goal, rate, ratio)
+    best, stretch = 0.0, 1
+    while stretch <= MAX_STRETCH:
+        wanted = _share_with_margin(goal, spread / math.sqrt(stretch * share), replay)
+        best = min(curve.rate_with(wanted), MAX_SHARE_OF_LIMIT_RATE * limit_rate)
+        if best >= WORTHWHILE_SHARE * limit_rate:
+            break
+        stretch *= 2
+    window_s = min(stretch, MAX_STRETCH) * goal.window_s
+    return Target(limit_rate_per_s=limit_rate, rate_per_s=best, window_s=window_s)
+
+
+def _share_with_margin(goal: RateGoal, spread_per_root: float, replay: float) -> float:
+    """The share q with q + sigmas sqrt(s^2 + replay^2) + s = allowed, s = spread sqrt(q)."""
+    sigmas, low, high = goal.sigmas, 0.02 * goal.allowed, goal.allowed
+    for _ in range(20):
+        middle = math.sqrt(low * high)
+        s = spread_per_root * math.sqrt(middle)
+        fits = middle + sigmas * math.hypot(s, replay) + s < goal.allowed
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+class _Curve:
+    """The simulated share over the limit by rate, always of the same pattern of arrivals."""
+
+    def __init__(self, goal: RateGoal, service: ServiceTimes, n: int) -> None:
+        self._goal, self._service, self._n = goal, service, n
+        self._capacity = service.capacity_per_s(goal.max_batch, goal.servers)
+        self._known: dict[float, float] = {}
+
+    def share_at(self, rate: float) -> float:
+        """At least half a request, so that it has a logarithm."""
+        if rate not in self._known:
+            over = _over(self._goal, self._service, rate, self._n)
+            self._known[rate] = max(float(over.mean()), 0.5 / self._n)
+        return self._known[rate]
+
+    def rate_with(self, share: float) -> float:
+        """The highest rate whose share over the limit is at most `share`; 0 if there is none."""
+        if not self._known:
+            for part in FIRST_GUESSES:
+                self.share_at(part * self._capacity)
+        for _ in range(MAX_STEPS):
+            below = [rate for rate, known in self._known.items() if known <= share]
+            if not below:
+                return 0.0
+            low = max(below)
+            high = min((r for r in self._known if r > low), default=low)
+            if high <= (1.0 + RATE_PRECISION) * low:
+                return low
+            # Regula falsi between logarithms, kept off the ends so that both move.
+            logs = [math.log(self._known[rate]) for rate in (low, high)]
+            part = (math.log(share) - logs[0]) / max(logs[1] - logs[0], 1e-9)
+            middle: float = low * (high / low) ** min(max(part, 0.1), 0.9)
+            if abs(math.log(self.share_at(middle) / share)) < SHARE_PRECISION:
+                return middle
+        return low
+
+
+def _over(
+    goal: RateGoal, service: ServiceTimes, rate: float, n: int, seed: int = 0
+) -> npt.NDArray[np.bool_]:
+    load = Load(kind=goal.kind, rate_per_s=rate)
+    arrivals_s = arrival_times(load, seed=seed, duration_s=None, count=n)
+    return _simulated_over(goal, service, arrivals_s, seed)
+
+
+def _simulated_over(
+    goal: RateGoal, service: ServiceTimes, arrivals_s: Floats, seed: int
+) -> npt.NDArray[np.bool_]:
+    latency_s = simulate(
+        arrivals_s,
+        service,
+        np.random.default_rng(seed),
+        max_batch=goal.max_batch,
+        max_delay_s=goal.max_delay_s,
+        servers=goal.servers,
+    )
+    return latency_s > goal.limit_s
+
+
+def _window_counts(
+    goal: RateGoal, service: ServiceTimes, rate: float, seed: int, duration_s: float
+) -> Floats:
+    """Requests over the limit in `REPEATS` simulations of a window's own arrivals."""
+    load = Load(kind=goal.kind, rate_per_s=rate)
+    arrivals_s = arrival_times(load, seed=seed, duration_s=duration_s)
+    counts = [_simulated_over(goal, service, arrivals_s, k).sum() for k in range(REPEATS)]
+    return np.array(counts, dtype=np.float64)
+
+
+def _spread(goal: RateGoal, service: ServiceTimes, rate: float, duration_s: float) -> float:
+    """How much the share over the limit differs between windows with the same arrivals."""
+    counts = _window_counts(goal, service, rate, goal.seed + 1, duration_s)
+    n = rate * duration_s
+    return max(float(counts.std(ddof=1)), _least_deviation(counts.mean())) / n
+
+
+def _least_deviation(count: float) -> float:
+    return math.sqrt(max(count, 3.0)) / 2.0
+
+
+def _replay_error(goal: RateGoal, rate: float, ratio: float) -> float:
+    """Standard deviation of the share over the limit in a replay, from its finite length."""
+    return math.sqrt(goal.allowed * ratio / (REPLAY_S * rate))
+
+
+def _judged(goal: RateGoal, looks: Sequence[Evidence]) -> Evidence:
+    """The last look, with what all looks at its rate say together."""
+    last = looks[-1]
+    rate, service = last.rate_per_s, last.service
+    real = sum(look.over_count for look in looks)
+    n = sum(look.request_count for look in looks)
+    counts = np.zeros(REPEATS)
+    for look in looks:
+        counts += _window_counts(goal, service, rate, look.seed, look.duration_s)
+    long_run = _over(goal, service, rate, LONG_N, seed=2)
+    share = float(long_run.mean()) + (real - counts.mean()) / n
+    spread = max(float(counts.std(ddof=1)), _least_deviation(real)) / n
+    spread *= 1.1 * max(1.0, math.sqrt((real + 1.0) / (counts.mean() + 1.0)))
+    margin = goal.sigmas * math.hypot(spread, _replay_error(goal, rate, variance_ratio(long_run)))
+    status: Status = "undecided"
+    if share + margin <= goal.allowed:
+        status = "pass"
+    elif share - FAIL_SIGMAS * spread > goal.allowed:
+        status = "fail"
+    return replace(last, status=status)
