@@ -11,7 +11,7 @@ from autotune.core.units import format_duration, format_rate
 from autotune.results import words
 from autotune.results.curves import latency_metric
 from autotune.results.gain import interval95
-from autotune.results.recommend import why_infeasible
+from autotune.results.recommend import is_batch_only, why_infeasible
 from autotune.results.study_result import StudyResult
 
 AGAIN = {
@@ -183,6 +183,8 @@ def _has_rival(result: StudyResult) -> bool:
 
 def _why_no_rival(result: StudyResult) -> str:
     """Why there is no gain over the best batch-only configuration to tell."""
+    if not any(is_batch_only(r.config, result.facts.baseline) for r in result.records):
+        return "no trial changed the batch size alone"
     if result.ranking.batch_only is None:
         return "no other batch size alone held the limits"
     if not _has_rival(result):

@@ -7,7 +7,7 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
 from autotune.results.recommend import decide, rank
 from autotune.results.study_result import StudyResult
-from autotune.results.summary import headline, reasons, standing, status_meaning
+from autotune.results.summary import figures, headline, reasons, standing, status_meaning
 
 Make = Callable[..., StudyResult]
 Trial = Callable[..., TrialRecord]
@@ -52,3 +52,22 @@ def test_the_trials_add_up_and_those_to_be_tried_again_stand_apart(
     )
     trials = dict(standing(replace(result, records=records)))["Trials"]
     assert trials == "3 of 32 (3 ok); not counted: 1 lost, 1 interrupted"
+
+
+def test_no_gain_over_batch_alone_says_whether_any_was_tried(
+    make_study: Make, make_trial: Trial
+) -> None:
+    result = make_study()
+    base = result.facts.baseline
+    baseline = make_trial(base, phase="baseline")
+    both = make_trial(base.changed(batch_size=8, instance_count=2), throughput=900.0)
+    slow = make_trial(base.changed(batch_size=8), outcome=Outcome.OVER_LIMIT)
+    for records, said in (
+        ((baseline, both), "no trial changed the batch size alone"),
+        ((baseline, both, slow), "no other batch size alone held the limits"),
+    ):
+        objective = result.facts.objective
+        decided = decide(rank(records, objective, base), objective)
+        study = replace(result, records=records, recommendation=decided)
+        shown = {figure.name: figure for figure in figures(study)}
+        assert shown["Gain over batch size alone"].detail == said
