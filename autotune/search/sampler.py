@@ -24,6 +24,7 @@ from autotune.space.search_space import SearchSpace
 
 SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")
 MAX_PROBES = 10
+BATCH_SHARES = (0.25, 0.5, 0.75)  # of the way, in doublings, from the baseline to the largest batch
 MAX_DOUBLINGS = 6
 MAX_HISTORY = 300  # configurations a model is fitted to; bounds the time of a proposal
 GP_LOCAL_SEARCHES = 4
@@ -53,7 +54,14 @@ class Sampler:
     """
 
     def __init__(
-        self, space: SearchSpace, name: str, wish: Wish | None, *, seed: int, probes: int = 0
+        self,
+        space: SearchSpace,
+        name: str,
+        wish: Wish | None,
+        *,
+        seed: int,
+        probes: int = 0,
+        batch_shares: Sequence[float] = (),
     ) -> None:
         self.name = name
         self._space = space
@@ -61,6 +69,7 @@ class Sampler:
         self._wish = wish
         self._seed = seed
         self._probes = probes
+        self._batch_shares = batch_shares
 
     def propose(self, history: Sequence[Attempt]) -> Config | None:
         """The next configuration, None if every allowed one has been tried."""
@@ -73,12 +82,22 @@ class Sampler:
         if self._wish is None:
             return next((c for c in self._grid.in_order() if c not in tried), None)
         taken = {p for p in map(self._grid.point, tried) if p is not None}
+        if len(counted) <= len(self._batch_shares):
+            share = self._batch_shares[len(counted) - 1]
+            if (probe := self._batch_probe(share, taken)) is not None:
+                return self._grid.config(probe)
         if len(counted) <= self._probes:
             probe = next(self._new_probes(counted, taken), None)
             if probe is not None:
                 return self._grid.config(probe)
         point = self._grid.nearest(self._wish(history, self._seed + len(counted)), taken)
         return None if point is None else self._grid.config(point)
+
+    def _batch_probe(self, share: float, taken: set[Point]) -> Point | None:
+        base = self._grid.point(self._space.baseline)
+        probe = None if base is None else larger_batch(self._grid, base, share)
+        is_new = probe is not None and probe not in taken and self._grid.allows(probe)
+        return probe if is_new else None
 
     def _new_probes(self, history: Sequence[Attempt], taken: set[Point]) -> Iterator[Point]:
         base = self._grid.point(self._space.baseline)
@@ -103,13 +122,17 @@ def make_sampler(space: SearchSpace, name: str, seed: int) -> Sampler:
     """
     if name not in SAMPLERS:
         raise UsageError(f"sampler {name!r} is unknown; known: {', '.join(SAMPLERS)}")
+    shares: Sequence[float] = ()
     if name == "auto":
         name = "mechanistic"
+        # What a sweep over the batch size alone would find: the gain over it is worth knowing.
+        shares = BATCH_SHARES[: space.budget.trials // 6]
     if name == "gp" and not _has("torch"):
         raise UnavailableError("sampler gp needs torch: pip install torch, or sampler: auto")
     # A Gaussian process by itself knows nothing of batch sizes; probes show it the curve's knee.
     probes = min(MAX_PROBES, space.budget.trials // 2) if name == "gp" else 0
-    return Sampler(space, name, _wishes(space, name), seed=seed, probes=probes)
+    wish = _wishes(space, name)
+    return Sampler(space, name, wish, seed=seed, probes=probes, batch_shares=shares)
 
 
 def counts(attempt: Attempt, history: Sequence[Attempt]) -> bool:
@@ -135,23 +158,43 @@ def counts(attempt: Attempt, history: Sequence[Attempt]) -> bool:
 
 def batch_probes(grid: Grid, base: Point, history: Sequence[Attempt]) -> Iterator[Point]:
     """Larger and larger batches with everything else as in the baseline, until one cannot run."""
-    names = [p.name for p in grid.params]
-    if "batch_size" not in names or not grid.params[names.index("batch_size")].is_numeric:
+    batches = _batches(grid)
+    if batches is None:
         return
-    position = names.index("batch_size")
-    batches = [float(c) for c in grid.params[position].choices]
-    start = max(batches[base[position]], 1.0)
-    doublings = math.log2(batches[-1] / start) if batches[-1] > start else 0.0
-    rungs = min(MAX_DOUBLINGS, math.ceil(doublings))
+    position, sizes = batches
+    start = max(sizes[base[position]], 1.0)
+    rungs = min(MAX_DOUBLINGS, math.ceil(math.log2(max(sizes[-1] / start, 1.0))))
     broken = {a.config for a in history if a.record and a.record.verdict.outcome.is_infeasible}
     for rung in range(1, rungs + 1):
-        target = start * 2.0 ** (doublings * rung / rungs)
-        index = min(range(len(batches)), key=lambda i, t=target: abs(math.log(batches[i] / t)))  # type: ignore[misc]
-        point = (*base[:position], index, *base[position + 1 :])
-        if grid.config(point) in broken:
+        point = larger_batch(grid, base, rung / rungs)
+        if point is None or grid.config(point) in broken:
             return
         if grid.allows(point):
             yield point
+
+
+def larger_batch(grid: Grid, base: Point, share: float) -> Point | None:
+    """`base` with the batch that lies a share of the doublings on the way to the largest.
+
+    Returns:
+        None if the batch size is not searched.
+    """
+    batches = _batches(grid)
+    if batches is None:
+        return None
+    position, sizes = batches
+    start = max(sizes[base[position]], 1.0)
+    target = start * max(sizes[-1] / start, 1.0) ** share
+    index = min(range(len(sizes)), key=lambda i: abs(math.log(max(sizes[i], 1.0) / target)))
+    return (*base[:position], index, *base[position + 1 :])
+
+
+def _batches(grid: Grid) -> tuple[int, list[float]] | None:
+    """Position of the batch size among the parameters, and its choices."""
+    for position, parameter in enumerate(grid.params):
+        if parameter.name == "batch_size" and parameter.is_numeric:
+            return position, [float(choice) for choice in parameter.choices]
+    return None
 
 
 def is_batch_only(config: Config, baseline: Config) -> bool:

@@ -70,6 +70,16 @@ def test_gp_begins_with_doubled_batches_then_single_changes() -> None:
     ]
 
 
+def test_auto_sees_what_a_sweep_over_the_batch_alone_would_find() -> None:
+    sizes = tuple(2**i for i in range(9))
+    space = make_space(params=parameters(batch_size=sizes, instance_count=(1, 2)))
+    tried = run(space, "auto", 4)
+    assert [c.batch_size for c in tried] == [1, 4, 16, 64]
+    assert {c.instance_count for c in tried} == {1}
+    few = replace(space, budget=Budget(trials=6))
+    assert make_sampler(few, "auto", 0)._batch_shares == (0.25,)
+
+
 def test_probes_stop_at_a_batch_that_cannot_run() -> None:
     space = make_space()
     history = [Attempt(Config(), record_of(0, Config()))]
