@@ -207,11 +207,6 @@ class Study(StoredStudy):
         study._is_open = True
         return study
 
-    @property
-    def sampler_name(self) -> str:
-        """The sampler that is really used."""
-        return self._sampler.name
-
     def progress(self) -> Progress:
         """How many trials count against the budget so far."""
         with storage_errors(self._url):
