@@ -10,7 +10,7 @@ from autotune.core.records import Comparison, Config, Phase, Recommendation, Res
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.results.recommend import Ranking, candidates, decide
-from autotune.search.confirm import Needed, confirm
+from autotune.search.confirm import Needed, Setup, confirm
 from autotune.search.rate_confirm import confirm_rates
 from autotune.space.search_space import SearchSpace
 from autotune.trial.session import Launcher
@@ -46,18 +46,18 @@ def prove(
         if not finalists:
             break
         first = len(fresh)
-        proof = (confirm_rates if objective.load.seeks_rate else confirm)(
-            finalists,
-            ranking.baseline,
-            space,
-            info,
-            launcher,
+        setup = Setup(
+            space=space,
+            info=info,
+            launcher=launcher,
+            time_s=left_s(),
             on_progress=on_progress,
             on_result=lambda phase, number, result, first=first: on_result(  # type: ignore[misc]
                 phase, first + number, result
             ),
-            time_s=left_s(),
         )
+        measure_again = confirm_rates if objective.load.seeks_rate else confirm
+        proof = measure_again(finalists, ranking.baseline, setup)
         fresh.update({r.config: replace(r, number=first + r.number) for r in proof.records})
         comparisons += proof.comparisons
         notes += proof.notes

@@ -191,7 +191,16 @@ def _why_no_rival(result: StudyResult) -> str:
         return "nothing but the batch size was changed"
     if not result.recommendation.confirmations:
         return "not measured side by side"
-    return "the batch-only configuration did not hold when measured again"
+    again = {
+        record.verdict.outcome
+        for record in result.recommendation.confirmations
+        if is_batch_only(record.config, result.facts.baseline)
+    }
+    if not again:
+        return "the batch-only configuration was not measured again"
+    if again == {Outcome.OVER_LIMIT}:
+        return "the batch-only configuration did not hold when measured again"
+    return "the batch-only configuration could not be compared when measured again"
 
 
 def _interval_text(comparison: Comparison) -> str:

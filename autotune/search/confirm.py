@@ -87,6 +87,24 @@ class Confirmation:
     needed: Mapping[Config, Needed] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What measuring the finalists again is done with.
+
+    Attributes:
+        time_s: Seconds left on the launcher's clock; None: no limit.
+        on_progress: Told of every round.
+        on_result: Given every configuration's raw result, under its record's number.
+    """
+
+    space: SearchSpace
+    info: DeviceInfo
+    launcher: Launcher
+    time_s: float | None = None
+    on_progress: Callable[[str], None] = lambda text: None
+    on_result: Callable[[Phase, int, Result], None] = lambda phase, number, result: None
+
+
 def reserve_s(space: SearchSpace, records: Sequence[TrialRecord] = ()) -> float:
     """Seconds to keep of the budget of time for the confirmation, at most half of it."""
     wanted_s = proof_s(space, _open_s(records))
@@ -103,46 +121,34 @@ def proof_s(space: SearchSpace, open_s: float) -> float:
 
 
 def confirm(
-    candidates: Sequence[TrialRecord],
-    baseline: TrialRecord | None,
-    space: SearchSpace,
-    info: DeviceInfo,
-    launcher: Launcher,
-    *,
-    on_progress: Callable[[str], None] = lambda text: None,
-    on_result: Callable[[Phase, int, Result], None] = lambda phase, number, result: None,
-    time_s: float | None = None,
+    candidates: Sequence[TrialRecord], baseline: TrialRecord | None, setup: Setup
 ) -> Confirmation:
     """Measure candidates against the baseline.
 
     Args:
         candidates: Best first; the first `top` and a batch-only one are usual.
         baseline: Its trial; None, or one that could not run: there is nothing to compare with.
-        on_progress: Told of every round.
-        on_result: Given every configuration's raw result of all rounds, under its record's number.
-        time_s: Seconds left on the launcher's clock; None: no limit.
     """
-    if space.confirm is None or not candidates:
+    options, time_s = setup.space.confirm, setup.time_s
+    if options is None or not candidates:
         return Confirmation()
     entrants = _entrants(candidates, baseline)
-    plan = _Schedule.fitting(entrants, space, space.confirm, time_s)
+    plan = _Schedule.fitting(entrants, setup.space, options, time_s)
     if plan is None:
         return Confirmation(
             notes=(f"confirmation skipped: {format_duration(time_s or 0.0)} left is too little",)
         )
     run = _Run(
         plan=plan,
-        space=space,
-        info=info,
-        launcher=launcher,
-        options=space.confirm,
+        setup=setup,
+        options=options,
         baseline=None if baseline is None else baseline.config,
     )
-    run.go(on_progress, until_s=None if time_s is None else launcher.now_s() + time_s)
+    run.go(until_s=None if time_s is None else setup.launcher.now_s() + time_s)
     confirmation = run.confirmation()
     for record in confirmation.records:
         if record.config in run.results:
-            on_result("confirm", record.number, run.pool(record.config))
+            setup.on_result("confirm", record.number, run.pool(record.config))
     return confirmation
 
 
@@ -178,7 +184,8 @@ class _Schedule:
                 room_s = FILL_SHARE * time_s / MIN_ROUNDS / len(kept) - open_s
             if room_s >= least_s:
                 dropped = len(entrants) - len(kept)
-                notes = (f"{dropped} finalists were not measured again for lack of time",)
+                were = "finalist was" if dropped == 1 else "finalists were"
+                notes = (f"{dropped} {were} not measured again for lack of time",)
                 return cls(
                     entrants=tuple(kept),
                     duration_s=min(wanted_s, room_s),
@@ -194,9 +201,7 @@ class _Run:
     """The rounds of a confirmation and what they have brought so far."""
 
     plan: _Schedule
-    space: SearchSpace
-    info: DeviceInfo
-    launcher: Launcher
+    setup: Setup
     options: Confirm
     baseline: Config | None
     results: dict[Config, dict[int, Result]] = field(default_factory=dict)
@@ -205,10 +210,10 @@ class _Run:
     together: bool = True
     began_s: float = field(default_factory=time.time)
 
-    def go(self, on_progress: Callable[[str], None], until_s: float | None) -> None:
+    def go(self, until_s: float | None) -> None:
         """Run rounds: the least number, then doubled while something is worth settling."""
         self.notes.extend(self.plan.notes)
-        self.together = fits_in_memory(self.plan.entrants, self.info)
+        self.together = fits_in_memory(self.plan.entrants, self.setup.info)
         if not self.together:
             self._take_turns()
         done, entrants = 0, list(self.plan.entrants)
@@ -217,12 +222,12 @@ class _Run:
             while done < target and entrants:
                 if (
                     until_s is not None
-                    and self.launcher.now_s() + self._round_s(entrants) > until_s
+                    and self.setup.launcher.now_s() + self._round_s(entrants) > until_s
                 ):
                     if done < MIN_ROUNDS:
                         self.notes.append(f"only {done} of {MIN_ROUNDS} rounds fitted the budget")
                     return
-                on_progress(
+                self.setup.on_progress(
                     f"confirming: round {done + 1} of {target}, {len(entrants)} configurations"
                 )
                 self._round(entrants, done)
@@ -249,9 +254,9 @@ class _Run:
     def _outcomes(self, entrants: Sequence[Entrant], number: int) -> Outcomes:
         return run_round(
             entrants,
-            self.space,
-            self.info,
-            self.launcher,
+            self.setup.space,
+            self.setup.info,
+            self.setup.launcher,
             number=number,
             duration_s=self.plan.duration_s,
             together=self.together,
@@ -320,7 +325,7 @@ class _Run:
             verdict = Verdict(outcome=error.outcome, reasons=(str(error),))
             return replace(record, verdict=verdict, log_tail=error.log_tail)
         alpha = LOOK_ALPHA_SHARE * self.options.alpha
-        verdict = judge(result, measurement, self.space.objective, alpha=alpha)
+        verdict = judge(result, measurement, self.setup.space.objective, alpha=alpha)
         return replace(
             record,
             verdict=verdict,
@@ -352,7 +357,7 @@ class _Run:
         for r in records:
             if r.verdict.outcome is not Outcome.UNDECIDED or r.measurement is None:
                 continue
-            more_s = _more_s(self.pool(r.config), r.measurement, self.space.objective, alpha)
+            more_s = _more_s(self.pool(r.config), r.measurement, self.setup.space.objective, alpha)
             if more_s is None:
                 continue
             duration_s = NEEDED_MARGIN * ((r.measurement.duration_s or 0.0) + more_s)

@@ -9,57 +9,46 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from autotune.core.errors import TrialError
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Comparison, Config, Phase, Result, TrialRecord, Verdict
+from autotune.core.records import Comparison, Config, TrialRecord, Verdict
 from autotune.core.units import format_rate
-from autotune.devices.base import DeviceInfo
-from autotune.search.confirm import Confirmation
-from autotune.space.search_space import SearchSpace
+from autotune.search.confirm import Confirmation, Setup
 from autotune.trial.group import group_spec
 from autotune.trial.rate_search import RateResult, rate_goal, search_rate
-from autotune.trial.session import Launcher, open_session
+from autotune.trial.session import open_session
 
 FRESH_SEED = 1_000_003  # arrivals of trials begin at the trial's own seed
 
 
 def confirm_rates(
-    candidates: Sequence[TrialRecord],
-    baseline: TrialRecord | None,
-    space: SearchSpace,
-    info: DeviceInfo,
-    launcher: Launcher,
-    *,
-    on_progress: Callable[[str], None] = lambda text: None,
-    on_result: Callable[[Phase, int, Result], None] = lambda phase, number, result: None,
-    time_s: float | None = None,
+    candidates: Sequence[TrialRecord], baseline: TrialRecord | None, setup: Setup
 ) -> Confirmation:
     """Prove the best candidate, the baseline, then the others; arguments as of `confirm.confirm`.
 
-    Args:
-        time_s: The best candidate gets half of it at most, so that the baseline gets its turn.
+    The best candidate gets half of the time at most, so that the baseline gets its turn.
     """
-    if space.confirm is None or not candidates:
+    if setup.space.confirm is None or not candidates:
         return Confirmation()
-    run = _Run(space, info, launcher, time_s)
+    run = _Run(setup)
     base = None if baseline is None else baseline.config
     runs = baseline is not None and baseline.verdict.outcome.is_measured
     configs = [c.config for c in candidates if c.config != base]
     if base is not None and runs:
         configs.insert(1, base)
     for turn, config in enumerate(configs):
-        on_progress(f"confirming: configuration {turn + 1} of {len(configs)}")
+        setup.on_progress(f"confirming: configuration {turn + 1} of {len(configs)}")
         share = 0.5 if base in configs[turn + 1 :] else 1.0
         worth = 0.0 if config == base else run.best_rate
         number = len(run.records)
         result = run.prove(config, worth=worth, share=share)
         if result is not None:
-            on_result("confirm", number, result.samples)
+            setup.on_result("confirm", number, result.samples)
     comparisons = [
         comparison
         for config, reference in itertools.permutations(run.results, 2)
@@ -80,15 +69,10 @@ def confirm_rates(
 class _Run:
     """What has been proven so far."""
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        info: DeviceInfo,
-        launcher: Launcher,
-        time_s: float | None,
-    ) -> None:
-        self._space, self._info, self._launcher = space, info, launcher
-        self._until_s = None if time_s is None else launcher.now_s() + time_s
+    def __init__(self, setup: Setup) -> None:
+        self._space, self._info, self._launcher = setup.space, setup.info, setup.launcher
+        time_s = setup.time_s
+        self._until_s = None if time_s is None else self._launcher.now_s() + time_s
         self.results: dict[Config, RateResult] = {}
         self.records: list[TrialRecord] = []
         self.notes: list[str] = []

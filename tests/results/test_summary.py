@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
-from autotune.results.recommend import decide, rank
+from autotune.results.recommend import decide, is_batch_only, rank
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import figures, headline, reasons, standing, status_meaning
 
@@ -71,3 +71,16 @@ def test_no_gain_over_batch_alone_says_whether_any_was_tried(
         study = replace(result, records=records, recommendation=decided)
         shown = {figure.name: figure for figure in figures(study)}
         assert shown["Gain over batch size alone"].detail == said
+
+
+def test_a_batch_only_finalist_without_time_is_not_said_to_have_failed(
+    make_study: Make,
+) -> None:
+    study = make_study()
+    base = study.facts.baseline
+    kept = [r for r in study.recommendation.confirmations if not is_batch_only(r.config, base)]
+    assert len(kept) < len(study.recommendation.confirmations)
+    proof = replace(study.recommendation, confirmations=tuple(kept), against_batch_only=None)
+    figure = next(f for f in figures(replace(study, recommendation=proof)) if "alone" in f.name)
+    assert figure.figure == "not shown"
+    assert figure.detail == "the batch-only configuration was not measured again"

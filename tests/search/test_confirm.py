@@ -22,7 +22,7 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Measurement, Samples, TrialRecord
 from autotune.search import confirm as confirm_module
 from autotune.search import rounds
-from autotune.search.confirm import MIN_ROUNDS, Confirmation, confirm, reserve_s
+from autotune.search.confirm import MIN_ROUNDS, Confirmation, Setup, confirm, reserve_s
 from autotune.space.search_space import Budget, Confirm, SearchSpace
 
 BASE, GOOD, OTHER = Config(), Config(batch_size=8), Config(batch_size=8, instance_count=2)
@@ -38,10 +38,7 @@ def prove(
     return confirm(
         [record_of(n, c) for n, c in enumerate(configs, 1)],
         base or record_of(0, BASE),
-        space or make_space(),
-        INFO,
-        FakeLauncher(),
-        **options,
+        Setup(space=space or make_space(), info=INFO, launcher=FakeLauncher(), **options),
     )
 
 
@@ -150,7 +147,7 @@ class TestBudget:
         opened = use_fakes(served, monkeypatch)
         found = prove(time_s=MIN_ROUNDS * 2 * (1.5 + 0.6) / 0.9)
         assert set(opened) == {BASE, OTHER}
-        assert "1 finalists were not measured again for lack of time" in found.notes
+        assert "1 finalist was not measured again for lack of time" in found.notes
 
     def test_no_time_skips_it_and_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         opened = use_fakes(served, monkeypatch)

@@ -13,7 +13,7 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Load, Result, Samples, WorkloadSpec
 from autotune.devices.base import DeviceInfo
 from autotune.search import rate_confirm
-from autotune.search.confirm import Confirmation
+from autotune.search.confirm import Confirmation, Setup
 from autotune.search.rate_confirm import FRESH_SEED, confirm_rates
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.rate_search import RateResult
@@ -54,10 +54,7 @@ def prove(
     return confirm_rates(
         [record_of(n, c) for n, c in enumerate(configs, 1)],
         record_of(0, BASE, base),
-        space or rate_space(),
-        INFO,
-        launcher,
-        **options,  # type: ignore[arg-type]
+        Setup(space=space or rate_space(), info=INFO, launcher=launcher, **options),  # type: ignore[arg-type]
     )
 
 
