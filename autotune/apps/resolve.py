@@ -22,7 +22,7 @@ from autotune.space.shipped import shipped_dir
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher, open_session
 from autotune.version import __version__
-from autotune.workloads import WORKLOADS, check_workload
+from autotune.workloads import WORKLOADS, check_workload, command
 from autotune.workloads.grid import Grid, read_grid
 
 _ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
@@ -50,7 +50,7 @@ def resolve(space: SearchSpace) -> Resolved:
     """
     kind = space.workload.kind
     check_workload(space.workload)
-    if space.objective.load.is_open and WORKLOADS[kind].runs == "report":
+    if space.objective.load.is_open and WORKLOADS[kind].runs in ("report", "program"):
         raise UsageError(
             f"load.{space.objective.load.kind}: {kind} hands over figures, and nothing arrives; "
             "write load: {closed: {}}"
@@ -62,9 +62,50 @@ def resolve(space: SearchSpace) -> Resolved:
         grid = read_grid(space.workload.model)
         _check_columns(grid, space.objective)
         space = space.on_grid(grid.rows)
-    rules = () if on_virtual_clock else info.rules
+    if kind == "command":
+        _check_placeholders(space)
+        space = _with_existing_files(space)
+    rules = info.rules if WORKLOADS[kind].runs == "child" else ()
     space = replace(space.on_device(info.facts, info.core_ladder, rules), device=info.name)
     return Resolved(space=space, info=info, origin=_ORIGINS.get(kind, "measured"))
+
+
+def _check_placeholders(space: SearchSpace) -> None:
+    for parameter in space.searched:
+        is_passed = parameter.name in command.placeholders_of(space.workload)
+        if not is_passed and not parameter.name.startswith("env."):
+            raise UsageError(
+                f"params.{parameter.name} is searched, but the command has no "
+                f"{{{parameter.name}}}, so that nothing would change"
+            )
+
+
+def _with_existing_files(space: SearchSpace) -> SearchSpace:
+    """Where a command's model file is named by one parameter, the files there are decide.
+
+    Raises:
+        UsageError: There is none of them.
+    """
+    notes: list[str] = []
+    params = {parameter.name: parameter for parameter in space.params}
+    for name, templates in command.file_templates(space.workload).items():
+        if name not in params:
+            continue
+        for template in templates:
+            choices = params[name].choices
+            left = tuple(
+                c for c in choices if command.file_exists(space.workload, template, {name: c})
+            )
+            if not left:
+                tried = ", ".join(value_text(name, c) for c in choices[:5])
+                raise UsageError(
+                    f"workload.command: there is no file {template} for any {name} ({tried}, …)"
+                )
+            if len(left) < len(choices):
+                shown = ", ".join(value_text(name, c) for c in left)
+                notes.append(f"{name} is {shown}: for these there is a file {template}")
+            params[name] = replace(params[name], choices=left)
+    return replace(space, params=tuple(params.values()), notes=(*space.notes, *notes))
 
 
 def preflight(resolved: Resolved, launcher: Launcher, view: View) -> None:
@@ -156,7 +197,9 @@ def _check_columns(grid: Grid, objective: Objective) -> None:
 
 def _workload_text(space: SearchSpace) -> str:
     workload = space.workload
-    model = workload.model or workload.kind
+    if workload.kind == "command":
+        return f"{command.program_name(workload)} (command)"
+    model = workload.model
     if workload.kind in _ORIGINS:
         return f"{Path(model).name} ({workload.kind})"
     name = Path(model).name if ".py:" in model or "/" in model else model

@@ -353,6 +353,11 @@ class Reported:
     command_line: str = ""
     log_tail: str = ""
 
+    @property
+    def again(self) -> str:
+        """What to add to a complaint about it: how to see it again, if that can be done."""
+        return f"; to see it again: {self.command_line}" if self.command_line else ""
+
 
 Result = Union[Samples, Reported]
 

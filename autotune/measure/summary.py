@@ -42,10 +42,13 @@ def _from_report(report: Reported) -> Measurement:
     types = {f.name: f.type for f in fields(Measurement)}
     figures: dict[str, Any] = {}
     for name, value in report.metrics.items():
+        wrong = ""
         if name not in types:
-            raise WrongOutput(f"{name} is not a figure of a measurement", log_tail=report.log_tail)
-        if not math.isfinite(value) or value < 0 or (value == 0 and name in POSITIVE_FIELDS):
-            raise WrongOutput(f"{name} is {value:g}, which cannot be", log_tail=report.log_tail)
+            wrong = f"{name} is not a figure of a measurement"
+        elif not math.isfinite(value) or value < 0 or (value == 0 and name in POSITIVE_FIELDS):
+            wrong = f"{name} is {value:g}, which cannot be"
+        if wrong:
+            raise WrongOutput(f"{wrong}{report.again}", log_tail=report.log_tail)
         figures[name] = round(value) if types[name] == "int | None" else value
     return Measurement(duration_s=report.duration_s, **figures)
 

@@ -12,6 +12,7 @@ from autotune.core.records import WorkloadSpec
 from autotune.core.units import format_quantity
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
+from autotune.space.shipped import is_file
 from autotune.workloads.user_code import neighbours
 
 _LIMITS = "limits."  # before the metric's name, as in a space file
@@ -77,6 +78,8 @@ def _shown(name: str, text: str | None) -> str:
 
 def _content(workload: WorkloadSpec) -> dict[str, str]:
     """Digests of the model's files, since a changed model is another workload."""
+    if workload.kind == "command":
+        return _programs(workload)
     path = Path(workload.model.rsplit(":", 1)[0] if ".py:" in workload.model else workload.model)
     if not workload.model or not path.is_file():
         return {}
@@ -85,6 +88,14 @@ def _content(workload: WorkloadSpec) -> dict[str, str]:
         beside = neighbours(path)
         files |= {f"model file {file.relative_to(path.parent)}": file for file in beside}
     return {name: _digest(file) for name, file in files.items()}
+
+
+def _programs(workload: WorkloadSpec) -> dict[str, str]:
+    """The files that a command's words name: scripts, programs, models."""
+    words = workload.options["command"]
+    assert isinstance(words, list)
+    paths = {word: Path(workload.base_dir) / word for word in words if word}
+    return {f"file {word}": _digest(path) for word, path in paths.items() if is_file(path)}
 
 
 def _digest(path: Path) -> str:

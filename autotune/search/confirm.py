@@ -43,6 +43,7 @@ from autotune.search.rounds import (
 )
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.session import Launcher
+from autotune.workloads import WORKLOADS
 
 MIN_ROUNDS = 6
 LOOK_ALPHA_SHARE = 0.44  # three looks at 2.2 % each keep 5 % in all
@@ -213,8 +214,10 @@ class _Run:
     def go(self, until_s: float | None) -> None:
         """Run rounds: the least number, then doubled while something is worth settling."""
         self.notes.extend(self.plan.notes)
-        self.together = fits_in_memory(self.plan.entrants, self.setup.info)
-        if not self.together:
+        # An outside program's run cannot alternate with another's: each run is a turn.
+        in_turns = WORKLOADS[self.setup.space.workload.kind].runs == "program"
+        self.together = not in_turns and fits_in_memory(self.plan.entrants, self.setup.info)
+        if not self.together and not in_turns:
             self._take_turns()
         done, entrants = 0, list(self.plan.entrants)
         for look in range(MAX_LOOKS):

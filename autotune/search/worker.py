@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from autotune.core.errors import StorageError, TrialError
+from autotune.core.errors import StorageError, TrialError, WrongOutput
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Phase, Result, TrialRecord, Verdict
+from autotune.core.records import Phase, Reported, Result, TrialRecord, Verdict
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.measure.judge import SEARCH_ALPHA, judge
@@ -190,6 +190,8 @@ def _measured(
     on_result(record.phase, record.number, result)
     measurement = summarise(result)
     verdict = judge(result, measurement, space.objective, alpha=SEARCH_ALPHA)
+    if verdict.outcome is Outcome.WRONG_OUTPUT and isinstance(result, Reported):
+        raise WrongOutput(f"{verdict.reasons[0]}{result.again}", log_tail=result.log_tail)
     return replace(record, measurements=(measurement,), verdict=verdict)
 
 

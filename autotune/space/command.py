@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from autotune.core.records import Scalar
 
 _PLACEHOLDER = re.compile(r"\{\{[A-Za-z_][\w.]*\}\}|\{([A-Za-z_][\w.]*)\}", re.ASCII)
 
@@ -17,6 +19,34 @@ def placeholders(words: Iterable[str]) -> tuple[str, ...]:
     """The names used in a command, each once, in order."""
     found = (match.group(1) for word in words for match in _PLACEHOLDER.finditer(word))
     return tuple(dict.fromkeys(name for name in found if name))
+
+
+FACTS = ("duration_s", "iterations", "device", "device_index", "seed")
+"""Placeholders beside the parameters: what a trial wants of the program."""
+
+
+def fill(words: Iterable[str], values: Mapping[str, Scalar], *, quote: bool = False) -> list[str]:
+    """The words with values in place of their placeholders.
+
+    Args:
+        quote: Quote each value for a shell.
+    Raises:
+        KeyError: A placeholder has no value.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match.group(1) is None:
+            return match.group()[1:-1]
+        text = _written(values[match.group(1)])
+        return shlex.quote(text) if quote else text
+
+    return [_PLACEHOLDER.sub(value, word) for word in words]
+
+
+def _written(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def split(text: str) -> list[str]:

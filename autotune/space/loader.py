@@ -24,7 +24,7 @@ from autotune.space.search_space import (
     Source,
     settled,
 )
-from autotune.space.shipped import find_shipped, load_objective
+from autotune.space.shipped import find_shipped, load_objective, shipped_dir
 from autotune.space.strict_yaml import Node, Path
 
 MAX_PROBLEMS = 5  # shown at once
@@ -68,7 +68,9 @@ class _Resolver:
     def __init__(self, root: Node, file: FilePath) -> None:
         self._root = root
         self._path = file
-        self._base_dir = file.parent
+        # A shipped file stands where the user has nothing: its paths are of the working directory.
+        is_shipped = file.parent == shipped_dir("search_spaces").resolve()
+        self._base_dir = FilePath.cwd() if is_shipped else file.parent
         self._file = self._checked()
 
     def space(self, source: Source) -> SearchSpace:
@@ -121,7 +123,10 @@ class _Resolver:
             return read_parameters(self._file.params, None)
         words = spec.options.get("command", [])
         assert isinstance(words, list)
-        return read_parameters(self._file.params, command.placeholders(words))
+        return read_parameters(
+            self._file.params,
+            [n for n in command.placeholders(words) if n not in command.FACTS],
+        )
 
     def _objective(self) -> Objective:
         file = self._file

@@ -29,6 +29,7 @@ PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 DTYPES = (
     "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
 )  # fmt: skip
+OUTPUT_PARSERS = ("json", "ais_bench", "mindspore_lite", "trtexec", "perf_analyzer")
 SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")
 UNITS = tuple(dict.fromkeys(unit for units in UNITS_BY_KIND.values() for unit in units))
 
@@ -81,6 +82,7 @@ class WorkloadSection(Section):
     command: AnyNode | None = None
     shell: Flag | None = None
     metrics: AnyNode | None = None
+    parser: Annotated[str, BeforeValidator(scalars.one_of(OUTPUT_PARSERS))] | None = None
     replay: Text | None = None
     simulated: Text | None = None
     noise: Noise | None = None
@@ -88,9 +90,13 @@ class WorkloadSection(Section):
 
 
 class MetricSection(Section):
-    """Where a command prints a metric, and in which unit; without one, SI."""
+    """Where a command prints a metric, and in which unit; without one, SI.
 
-    key: Text
+    Exactly one of `key`, of the last JSON line, and `regex`, whose first group is the number.
+    """
+
+    key: Text | None = None
+    regex: Text | None = None
     unit: Annotated[str, BeforeValidator(scalars.one_of(UNITS))] | None = None
 
 

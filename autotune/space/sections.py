@@ -38,8 +38,8 @@ S = TypeVar("S", bound=Section)
 _KINDS = ("model", "command", "replay", "simulated")
 _BELONGS = {
     "runtime": ("model",), "precision": ("model",), "inputs": ("model",), "options": ("model",),
-    "shell": ("command",), "metrics": ("command",),
-    "noise": ("replay", "simulated"), "seed": ("replay", "simulated"),
+    "shell": ("command",), "metrics": ("command",), "parser": ("command",),
+    "noise": ("replay", "simulated", "command"), "seed": ("replay", "simulated"),
 }  # fmt: skip
 _MODEL_FILE = re.compile(r"\.(onnx|om|xml|pt|pth|mindir|npz)$")
 
@@ -191,7 +191,15 @@ def _command(section: WorkloadSection, base_dir: Path) -> WorkloadSpec:
             raise Refused(str(error), "command") from None
     else:
         raise Refused(f"expected a list of words or text, found {kind_of(node)}", "command")
-    options = {"command": words, "shell": is_shell, "metrics": _metrics(section.metrics)}
+    if section.parser not in (None, "json") and section.metrics is not None:
+        raise Refused(f"parser {section.parser} knows its metrics; leave them out", "metrics")
+    options: dict[str, object] = {"command": words, "shell": is_shell}
+    if section.metrics is not None:
+        options["metrics"] = _metrics(section.metrics)
+    if section.parser is not None:
+        options["parser"] = section.parser
+    if section.noise is not None:
+        options["noise"] = max(section.noise, 0.0)
     return WorkloadSpec(kind="command", options=options, base_dir=str(base_dir))
 
 
@@ -203,10 +211,10 @@ def _read_at(node: Node, *path: str | int) -> str:
 
 
 def check_placeholders(spec: WorkloadSpec, params: tuple[Parameter, ...]) -> None:
-    """Every placeholder names a parameter."""
+    """Every placeholder names a parameter or a fact of the trial."""
     words = spec.options["command"]
     assert isinstance(words, list)
-    known = list(dict.fromkeys([*(p.name for p in params), *DEFAULTS]))
+    known = list(dict.fromkeys([*(p.name for p in params), *DEFAULTS, *command.FACTS]))
     for name in command.placeholders(words):
         if name not in known:
             hint = scalars.nearest(name, known)
@@ -216,11 +224,9 @@ def check_placeholders(spec: WorkloadSpec, params: tuple[Parameter, ...]) -> Non
             )
 
 
-def _metrics(node: Node | None) -> dict[str, dict[str, str | None]]:
-    """Measurement field to the JSON key and unit under which a command prints it."""
-    if node is None:
-        return {}
-    fields = {metric.field: metric for metric in METRICS.values()}
+def _metrics(node: Node) -> dict[str, dict[str, str | None]]:
+    """Measurement field to where a command prints it: a JSON key or a pattern, and the unit."""
+    fields = {metric.field: metric for metric in METRICS.values()} | METRICS
     result: dict[str, dict[str, str | None]] = {}
     for name, item in _mapping_at(node, "metrics").items():
         if name not in fields:
@@ -229,13 +235,28 @@ def _metrics(node: Node | None) -> dict[str, dict[str, str | None]]:
         if isinstance(item.value, dict):
             section = _section(MetricSection, item, "metrics", name)
         else:
-            section = MetricSection.model_construct(key=_read_at(item, "metrics", name), unit=None)
+            key = _read_at(item, "metrics", name)
+            section = MetricSection.model_construct(key=key, regex=None, unit=None)
         known = scalars.UNITS_OF[fields[name].unit]
         if section.unit is not None and section.unit not in known:
             hint = f"known: {', '.join(known)}"
             raise Refused(f"'{section.unit}' is no unit of {name}; {hint}", "metrics", name, "unit")
-        result[name] = {"key": section.key, "unit": section.unit}
+        if (section.key is None) == (section.regex is None):
+            raise Refused("give either key or regex", "metrics", name)
+        if section.regex is not None:
+            _check_pattern(section.regex, "metrics", name, "regex")
+        way = {"key": section.key} if section.regex is None else {"regex": section.regex}
+        result[fields[name].field] = {**way, "unit": section.unit}
     return result
+
+
+def _check_pattern(pattern: str, *path: str | int) -> None:
+    try:
+        groups = re.compile(pattern).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        raise Refused(f"'{shown(pattern)}' is no regular expression: {error}", *path) from None
+    if groups < 1:
+        raise Refused(f"'{shown(pattern)}' has no group; put ( ) around the number", *path)
 
 
 def _mapping_at(node: Node, *path: str | int) -> dict[str, Node]:

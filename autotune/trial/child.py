@@ -37,6 +37,7 @@ from autotune.measure.noise import read_run_queue_wait_s
 from autotune.measure.request_queue import Cursor, LocalCursor, SharedCursors
 from autotune.trial import messages
 from autotune.trial.channel import Channel, Closed
+from autotune.trial.program import runs_program, serve_program
 from autotune.trial.step import Stepper, compose
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
@@ -228,6 +229,9 @@ def serve(channel: Channel) -> None:
     try:
         while True:
             request = channel.receive()
+            if isinstance(request, messages.Open) and runs_program(request):
+                serve_program(channel, request.spec)
+                break
             if isinstance(request, messages.Open):
                 process = InstanceThreads(request, MonotonicClock())
                 process.open()

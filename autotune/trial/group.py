@@ -25,7 +25,7 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
         seed=space.trial.seed,
     )
     if WORKLOADS[space.workload.kind].runs != "child":
-        return spec  # simulated and recorded instances need no cores of this machine
+        return spec  # no cores of this machine are needed, or an outside program takes its own
     kind = device_kind(info.kind)
     return replace(
         spec,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.core.records import GroupSpec, Plan, Samples
+from autotune.core.records import GroupSpec, Plan, Result
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Measure:
 
 @dataclass(frozen=True)
 class Measured:
-    """The calls of all instances of the process."""
+    """The calls of all instances of the process, or what an outside program reported."""
 
-    samples: Samples
+    result: Result
 
 
 @dataclass(frozen=True)

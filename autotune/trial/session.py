@@ -15,7 +15,7 @@ from typing import Protocol
 
 from autotune.core.clock import MonotonicClock
 from autotune.core.errors import TrialError
-from autotune.core.records import GroupSpec, Plan, Result
+from autotune.core.records import GroupSpec, Plan, Reported, Result, Samples
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
 from autotune.measure.request_queue import shared_file
 from autotune.trial import messages
@@ -63,8 +63,8 @@ class Launcher:
 
     def prepare(self, spec: GroupSpec) -> None:
         """Start what `spec` will need, without waiting for it."""
-        if WORKLOADS[spec.workload.kind].runs == "child":
-            self.zygote(spec.environment, preload_modules(spec.workload))
+        if WORKLOADS[spec.workload.kind].is_real:
+            self.zygote(_zygote_environment(spec), preload_modules(spec.workload))
 
     def close(self) -> None:
         """End all processes."""
@@ -131,7 +131,7 @@ def open_session(
         UsageError: The model itself cannot be built: a wrong factory, inputs not known.
         UnavailableError: A package or device is missing.
     """
-    if WORKLOADS[spec.workload.kind].runs == "child":
+    if WORKLOADS[spec.workload.kind].is_real:
         return ProcessSession(spec, launcher, timeout_s)
     return VirtualGroup(spec, launcher.charge)
 
@@ -146,7 +146,7 @@ class ProcessSession:
         self._until_s = 0.0
         self._config = spec.config
         shares = _instances_of_processes(spec)
-        zygote = launcher.zygote(spec.environment, preload_modules(spec.workload))
+        zygote = launcher.zygote(_zygote_environment(spec), preload_modules(spec.workload))
         zygote.wait_ready()  # its start is no part of this trial's time limit
         self._until_s = time.monotonic() + timeout_s
         self._group = Group(zygote, len(shares))
@@ -175,7 +175,10 @@ class ProcessSession:
 
     def result(self) -> Result:
         replies = self._group.gather(messages.Measured, until_s=self._until_s)
-        return merge([reply.samples for reply in replies])
+        results = [reply.result for reply in replies]
+        if isinstance(results[0], Reported):
+            return results[0]
+        return merge([result for result in results if isinstance(result, Samples)])
 
     def measure(self, plan: Plan) -> Result:
         if not self._is_warm:
@@ -201,7 +204,14 @@ class ProcessSession:
             self._group.kill()  # interrupted: at once
 
 
+def _zygote_environment(spec: GroupSpec) -> Mapping[str, str]:
+    """Variables that are read on import; an outside program gets its own when it is started."""
+    return {} if WORKLOADS[spec.workload.kind].runs == "program" else spec.environment
+
+
 def _instances_of_processes(spec: GroupSpec) -> list[tuple[int, ...]]:
+    if WORKLOADS[spec.workload.kind].runs == "program":
+        return [()]  # it sees to its instances itself
     instances = tuple(range(spec.config.instance_count))
     if spec.config.get("instance_mode", "process") == "thread":
         return [instances]

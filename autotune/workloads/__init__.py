@@ -21,15 +21,22 @@ class WorkloadKind:
             importing it loads no framework.
         runs: "child": a `(Context) -> Program` in child processes; "virtual": the same in this
             process on a virtual clock; "report": a `(GroupSpec, Plan) -> Reported` in this
-            process, its duration on a virtual clock.
+            process, its duration on a virtual clock; "program": the same in one child process,
+            where it starts an outside program.
     """
 
     target: str
-    runs: Literal["child", "virtual", "report"]
+    runs: Literal["child", "virtual", "report", "program"]
+
+    @property
+    def is_real(self) -> bool:
+        """True if it takes real time, in processes."""
+        return self.runs in ("child", "program")
 
 
 WORKLOADS: dict[str, WorkloadKind] = {
     "torch": WorkloadKind(target="autotune.workloads.torch_module:program", runs="child"),
+    "command": WorkloadKind(target="autotune.workloads.command:report", runs="program"),
     "replay": WorkloadKind(target="autotune.workloads.replay:report", runs="report"),
     "simulated": WorkloadKind(target="autotune.workloads.simulated:program", runs="virtual"),
 }
