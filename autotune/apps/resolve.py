@@ -17,6 +17,7 @@ from autotune.devices import find_device
 from autotune.devices.base import DeviceInfo
 from autotune.results.study_result import Origin, StudyFacts
 from autotune.results.words import config_text, limit_text, quoted, value_text
+from autotune.search.knee_search import check_knee
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import shipped_dir
 from autotune.trial.group import group_spec
@@ -67,6 +68,8 @@ def resolve(space: SearchSpace) -> Resolved:
         space = _with_existing_files(space)
     rules = info.rules if WORKLOADS[kind].runs == "child" else ()
     space = replace(space.on_device(info.facts, info.core_ladder, rules), device=info.name)
+    if space.objective.knee_share is not None:
+        check_knee(space)
     return Resolved(space=space, info=info, origin=_ORIGINS.get(kind, "measured"))
 
 

@@ -70,6 +70,8 @@ class Objective:
         goals: What is optimised; each in its metric's better direction.
         required_limits: Metrics of which the space file must limit at least one; none: ().
         limits: Limits, those of the space file included once it is resolved.
+        knee_share: Not the highest throughput is wanted but the knee of its curve over the batch
+            size: the smallest size that delivers this share of the highest. None: no knee.
     """
 
     name: str
@@ -78,3 +80,4 @@ class Objective:
     goals: tuple[Goal, ...] = (Goal(metric="throughput"),)
     required_limits: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
+    knee_share: float | None = None

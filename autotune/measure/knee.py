@@ -28,6 +28,8 @@ ISOLATED = 0.25  # further than this off both neighbours: re-measure before beli
 NEIGHBOUR_RATIO = 4.0  # sizes further apart are not neighbours in this sense
 STEEP = 0.5  # throughput over size to this power, between two points, leaves no room for a peak
 MOST_REPEATS = 4  # of a size near the limit, which noise alone may put on the wrong side
+REFINED = 3  # smaller knees are looked for while less than one in so many sizes is measured
+HIDDEN = 0.1  # probability of a knee among the unmeasured smaller sizes that is looked into
 LIKELY = 0.5  # an unmeasured size more likely than this to be the knee is measured
 CLIFF, STEP, DIP = 0.10, 0.05, 0.03  # least falls that are named, noise permitting
 
@@ -38,7 +40,8 @@ class Knee:
 
     Attributes:
         batch_size: The smallest that delivers the share of the peak; None if no size may be used.
-        interval: Sizes between which the knee lies with 90 % probability.
+        interval: Sizes between which the knee lies with 90 % probability; of those that were
+            given and, if one was given, of the grid.
         peak_batch_size: The size with the highest throughput under the limit.
         peak_throughput_per_s: Estimated throughput there.
         delivered: Estimated share of the peak at `batch_size`.
@@ -75,6 +78,7 @@ def find_knee(
     latency_p99_s: Sequence[float] | None = None,
     limit_s: float | None = None,
     noise: float = 0.03,
+    grid: Sequence[int] = (),
 ) -> Knee:
     """Find the smallest batch size that delivers `share` of the true peak.
 
@@ -84,6 +88,7 @@ def find_knee(
         latency_p99_s: P99 of each; with `limit_s`, only sizes whose P99 holds, within 3 %, may be
             used.
         noise: Relative standard error of a single figure.
+        grid: Further sizes that could be measured, so that the interval may reach them.
     Raises:
         ValueError: Lengths differ, or a value is out of its range.
     """
@@ -98,8 +103,7 @@ def find_knee(
     sizes = curve.sizes[usable]
     ratio = speed[:, usable] / speed[:, usable].max(axis=1, keepdims=True)
     pick = _pick(ratio, share)
-    knees = np.argmax(ratio >= share, axis=1)
-    low, high = np.quantile(knees, [0.05, 0.95], method="nearest")
+    knee = int(sizes[pick])
     typical = np.exp(np.median(np.log(speed), axis=0))
     peak = int(np.argmax(np.where(usable, typical, 0.0)))
     trusted = curve.sizes[~curve.doubtful], typical[~curve.doubtful]
@@ -107,10 +111,9 @@ def find_knee(
     longer = float(np.mean(share * drawn.speed[:, -1] > speed.max(axis=1)))
     rising = peak == usable.size - 1 and longer > 0.5 and not curve.failed.size
     kind = _kind(curve, ratio, share, rising)
-    knee = int(sizes[pick])
     return Knee(
         batch_size=knee,
-        interval=(int(min(sizes[low], knee)), int(max(sizes[high], knee))),
+        interval=_interval(curve, sizes, ratio, knee, share, noise, grid),
         peak_batch_size=int(curve.sizes[peak]),
         peak_throughput_per_s=float(typical[peak]),
         delivered=float(np.median(ratio[:, pick])),
@@ -138,8 +141,8 @@ def next_points(
 
     Begins with the smallest and the largest, then the middle unless these two say enough; then
     the size at which the peak most likely hides, weighed by what not knowing it would cost; at
-    last a size that more likely than not is the knee. Isolated points, and sizes whose P99 is
-    near the limit, are repeated.
+    last a size that more likely than not is the knee, and smaller ones that may be, as long as
+    two thirds of the grid are left. Isolated points, and sizes whose P99 is near the limit, are repeated.
 
     Args:
         batch_sizes, throughput_per_s, latency_p99_s: What is measured so far, as `find_knee`.
@@ -155,6 +158,7 @@ def next_points(
         raise ValueError("the grid must hold positive sizes, all measured ones among them")
     if curve.remeasure:
         return curve.remeasure[:1]
+    size_count = every.size
     every = _within_reach(curve, every)
     left = np.flatnonzero(~np.isin(every, curve.sizes))
     if not left.size:
@@ -162,7 +166,7 @@ def next_points(
     ends = [0] if curve.failed.size else [0, every.size - 1]
     if wanted := tuple(dict.fromkeys(int(every[end]) for end in ends if end in left)):
         return wanted
-    cost, best, knee = _outlook(curve, every, _draw(curve, every, noise), share)
+    cost, best, knee, pick = _outlook(curve, every, _draw(curve, every, noise), share)
     middle = (every.size - 1) // 2
     if middle in left and not _says_enough(curve):
         return (int(every[middle]),)
@@ -173,7 +177,13 @@ def next_points(
         promise[often >= (1 if limit_s is None else MOST_REPEATS)] = 0.0
         return (int(every[np.argmax(promise)]),) if promise.max() > 0.0 else ()
     likely = np.bincount(knee, minlength=every.size) / knee.size
-    return tuple(int(every[index]) for index in left if likely[index] > LIKELY)
+    if wanted := tuple(int(every[index]) for index in left if likely[index] > LIKELY):
+        return wanted
+    smaller = left[every[left] < pick] if pick is not None else left[:0]
+    if REFINED * (known.size + 1) > size_count or likely[smaller].sum() <= HIDDEN:
+        return ()
+    below = np.cumsum(likely[smaller])
+    return (int(every[smaller[np.searchsorted(below, 0.5 * below[-1])]]),)
 
 
 def _says_enough(curve: _Curve) -> bool:
@@ -321,19 +331,41 @@ def _pick(ratio: Floats, share: float) -> int:
     return int(np.argmax(sure)) if sure.any() else int(np.argmax(ratio.mean(axis=0)))
 
 
-def _outlook(curve: _Curve, grid: Floats, drawn: _Drawn, share: float) -> tuple[Floats, Ints, Ints]:
-    """What the present pick loses in each draw beyond 1 - `share`; where the peak and knee are."""
+def _outlook(
+    curve: _Curve, grid: Floats, drawn: _Drawn, share: float
+) -> tuple[Floats, Ints, Ints, float | None]:
+    """What the present pick loses in each draw beyond 1 - `share`; where peak and knee are; it."""
     speed = np.where(drawn.holds, drawn.speed, 0.0)
     peak = speed.max(axis=1)
     knee = np.argmax(speed >= share * peak[:, None], axis=1)
     usable = np.flatnonzero(np.isin(grid, curve.sizes) & drawn.shown)
-    delivered = np.zeros_like(peak)
+    delivered, pick = np.zeros_like(peak), None
     if usable.size:
         known = drawn.speed[:, usable]
-        delivered = known[:, _pick(known / known.max(axis=1, keepdims=True), share)]
+        place = _pick(known / known.max(axis=1, keepdims=True), share)
+        delivered, pick = known[:, place], float(grid[usable[place]])
     possible = peak > 0.0
     relative = np.divide(delivered, peak, out=np.full_like(peak, share), where=possible)
-    return np.maximum(share - relative, 0.0), speed.argmax(axis=1), knee
+    return np.maximum(share - relative, 0.0), speed.argmax(axis=1), knee, pick
+
+
+def _interval(
+    curve: _Curve,
+    sizes: Floats,
+    ratio: Floats,
+    knee: int,
+    share: float,
+    noise: float,
+    grid: Sequence[int],
+) -> tuple[int, int]:
+    """Where 90 % of the drawn curves have their knee, among measured sizes or all of the grid."""
+    knees = np.argmax(ratio >= share, axis=1)
+    every = _within_reach(curve, np.union1d(curve.sizes, np.asarray(grid, dtype=np.float64)))
+    if every.size > curve.sizes.size:
+        sizes = every
+        knees = _outlook(curve, every, _draw(curve, every, noise), share)[2]
+    low, high = np.quantile(knees, [0.05, 0.95], method="nearest")
+    return int(min(sizes[low], knee)), int(max(sizes[high], knee))
 
 
 def _kind(curve: _Curve, ratio: Floats, share: float, rising: bool) -> Kind:

@@ -21,6 +21,8 @@ _TICK_GAP_X, _TICK_GAP_Y = 44.0, 34.0  # least distance of two labels, so that n
 _LABEL_WIDTH, _BOLD_WIDTH, _LABEL_HEIGHT = 6.6, 8.8, 14.0  # at the page's 12 px, rounded up
 _RADIUS = {True: 2.6, False: 4.2}  # of a point that is faint, that is not
 _PROVEN_RADIUS = 5.6
+_BAND_MARGIN = 9.0  # a band reaches beyond the points at its ends, so that one point shows it too
+_CAP = 3.0  # half the width of the ends of a bar
 
 Look = Literal["ok", "unsure", "broken"]
 
@@ -33,6 +35,7 @@ class Point:
         look: Filled, hollow or a cross: the limit holds, is undecided, is broken.
         faint: Drawn small, behind the others. `joined`: on its series' line.
         proven: Drawn large: it rests on more than a trial.
+        bar: Interval of y, drawn as a bar; None for none.
         title: Shown when the pointer rests on it. `href`: where a click leads.
     """
 
@@ -44,6 +47,7 @@ class Point:
     faint: bool = False
     joined: bool = False
     proven: bool = False
+    bar: tuple[float, float] | None = None
 
     @property
     def radius(self) -> float:
@@ -77,6 +81,7 @@ class Axis:
         limit: A value to draw a line at, None for no line; `limit_label` names it.
         tick_text: How a value is written beside the axis.
         ticks: Preferred places of the labels; none: round numbers.
+        band: An interval to shade, on the x axis only.
     """
 
     label: str
@@ -85,6 +90,7 @@ class Axis:
     limit: float | None = None
     limit_label: str = ""
     ticks: tuple[float, ...] = ()
+    band: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +139,7 @@ def draw(chart: Chart, width: int, height: int, *, titles: bool = True) -> Marku
     if not points:
         raise ValueError(f"{chart.title}: nothing to draw")
     xs = [p.x for p in points] + [x for x, _ in chart.failed]
-    ys = [p.y for p in points]
+    ys = [y for p in points for y in (p.y, *(p.bar or ()))]
     # A limit on x has its name at the head of the chart, where no point may be.
     head = _TOP if chart.x.limit is None else _TOP + _HEAD
     x = _scale(chart.x, xs, _LEFT, width - _RIGHT)
@@ -142,6 +148,7 @@ def draw(chart: Chart, width: int, height: int, *, titles: bool = True) -> Marku
     parts = [
         f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(chart.title)}">',
+        _band(chart.x.band, x, y),
         *_grid(chart, x, y, width),
         *_limits(chart, x, y),
         *(_series(series, index, x, y, titles) for index, series in enumerate(chart.series)),
@@ -194,6 +201,17 @@ def _grid(chart: Chart, x: _Scale, y: _Scale, width: int) -> list[str]:
     return parts
 
 
+def _band(band: tuple[float, float] | None, x: _Scale, y: _Scale) -> str:
+    if band is None:
+        return ""
+    left, right = (x(end) for end in band)
+    left, right = max(left - _BAND_MARGIN, x.start), min(right + _BAND_MARGIN, x.end)
+    return (
+        f'<rect class="band" x="{left:.1f}" y="{y.end:.1f}" width="{right - left:.1f}" '
+        f'height="{y.start - y.end:.1f}"/>'
+    )
+
+
 def _limits(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
     parts = []
     if chart.y.limit is not None:
@@ -242,8 +260,19 @@ def _dot(point: Point, x: _Scale, y: _Scale, titles: bool) -> str:
     else:
         shape, close = f'<circle class="{style}" cx="{cx:.1f}" cy="{cy:.1f}" r="{r}">', "</circle>"
     title = f"<title>{escape(point.title)}</title>" if titles else ""
-    dot = f"{shape}{title}{close}"
+    dot = f"{_bar(point, cx, y)}{shape}{title}{close}"
     return f'<a href="{escape(point.href)}">{dot}</a>' if point.href else dot
+
+
+def _bar(point: Point, cx: float, y: _Scale) -> str:
+    if point.bar is None:
+        return ""
+    low, high = (y(end) for end in point.bar)
+    style = f"bar{' faint' if point.faint else ''}"
+    return (
+        f'<path class="{style}" d="M{cx - _CAP:.1f} {low:.1f}h{2 * _CAP:.1f}'
+        f'm{-_CAP:.1f} 0V{high:.1f}m{-_CAP:.1f} 0h{2 * _CAP:.1f}"/>'
+    )
 
 
 def _failed(at: float, title: str, x: _Scale, y: _Scale) -> str:

@@ -36,7 +36,8 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
 
     A line joins configurations that differ in their batch size alone; those slower than another
     of the same batch size and instance count are faint, unless they are on the line. So are the
-    trials of what was measured again, which stands where the fresh measurement puts it.
+    trials of what was measured again, which stands where the fresh measurement puts it. Where a
+    knee is sought, its interval is shaded and every throughput has a bar.
     """
     drawn, outdated = _standing(result, (metric,))
     if not drawn:
@@ -52,6 +53,7 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
                 _value(r, metric),
                 faint=_key(r) not in on_line | fastest,
                 joined=_key(r) in on_line,
+                bar=_bar(result, r, metric),
             )
             for r in mine
         ]
@@ -69,12 +71,22 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
             log=True,
             tick_text=lambda v: f"{v:g}",
             ticks=_batch_ticks([r.config.batch_size for r in (*drawn, *failed)]),
+            band=knee_band(result),
         ),
         y=_axis(result, metric),
         series=tuple(series),
         marks=_marks(result, drawn, metric, lambda r: float(r.config.batch_size)),
         failed=tuple((float(r.config.batch_size), describe(r)) for r in failed),
     )
+
+
+def knee_band(result: StudyResult) -> tuple[float, float] | None:
+    """The knee's interval of batch sizes, None where no knee is sought or known."""
+    found = result.knee
+    if found is None or found.is_unknown or found.knee.interval is None:
+        return None
+    low, high = found.knee.interval
+    return float(low), float(high)
 
 
 def trial_map(result: StudyResult) -> Chart | None:
@@ -170,7 +182,13 @@ def _value(record: TrialRecord, metric: str) -> float:
 
 
 def _point(
-    record: TrialRecord, x: float, y: float, *, faint: bool = False, joined: bool = False
+    record: TrialRecord,
+    x: float,
+    y: float,
+    *,
+    faint: bool = False,
+    joined: bool = False,
+    bar: tuple[float, float] | None = None,
 ) -> Point:
     return Point(
         x=x,
@@ -181,7 +199,14 @@ def _point(
         faint=faint,
         joined=joined,
         proven=is_proof(record),
+        bar=bar,
     )
+
+
+def _bar(result: StudyResult, record: TrialRecord, metric: str) -> tuple[float, float] | None:
+    if result.knee is None or metric != "throughput" or record.measurement is None:
+        return None
+    return record.measurement.throughput_ci95_items_per_s
 
 
 def _longest_family(records: Sequence[TrialRecord]) -> set[tuple[str, int]]:
@@ -225,8 +250,12 @@ def _marks(
     metric: str,
     x: Callable[[TrialRecord], float],
 ) -> tuple[Mark, ...]:
-    """The recommended configuration and the baseline, where they are drawn."""
-    named = [(result.config, "recommended", "best")]
+    """The recommended configuration, the peak behind a knee, the baseline, where they are drawn."""
+    knee = result.knee
+    is_knee = knee is not None and knee.config == result.config and not knee.is_unknown
+    named = [(result.config, "knee" if is_knee else "recommended", "best")]
+    if knee is not None and knee.peak not in (result.config, result.facts.baseline):
+        named.append((knee.peak, "peak", "base"))
     if result.config != result.facts.baseline:
         named.append((result.facts.baseline, "baseline", "base"))
     by_config = {record.config: record for record in drawn}

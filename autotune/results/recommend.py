@@ -10,6 +10,7 @@ from typing import Literal
 from autotune.core.objective import METRICS, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, measured
+from autotune.results.batch_knee import StudyKnee, pick_knee, study_knee
 from autotune.results.gain import chained
 from autotune.results.words import (
     config_text,
@@ -30,12 +31,14 @@ class Ranking:
         baseline: The baseline's record, whatever came of it; None if it was never tried.
         batch_only: The best that differs from the baseline in its batch size alone.
         closest: With nothing ranked, the one that breaks its limits least.
+        knee: Where the objective asks for it; its configuration is the best.
     """
 
     ranked: tuple[TrialRecord, ...] = ()
     baseline: TrialRecord | None = None
     batch_only: TrialRecord | None = None
     closest: TrialRecord | None = None
+    knee: StudyKnee | None = None
 
     @property
     def best(self) -> TrialRecord | None:
@@ -66,7 +69,10 @@ def rank(records: Sequence[TrialRecord], objective: Objective, baseline: Config)
     for record in sorted(measured(tuple(records)), key=key):
         by_config[record.config] = record
     order = sorted(by_config.values(), key=key)
+    knee = study_knee(records, objective)
     ranked = [r for r in order if r.verdict.outcome is not Outcome.OVER_LIMIT]
+    if knee is not None:
+        ranked.sort(key=lambda r: r.config != knee.config)
     broken = [r for r in order if r.verdict.outcome is Outcome.OVER_LIMIT]
     batch_only = [r for r in ranked if is_batch_only(r.config, baseline)]
     closest = min(broken, key=lambda r: excess_ratio(r, objective), default=None)
@@ -75,6 +81,7 @@ def rank(records: Sequence[TrialRecord], objective: Objective, baseline: Config)
         baseline=next((r for r in reversed(records) if r.config == baseline), None),
         batch_only=next(iter(_promising(batch_only, objective)), None),
         closest=None if ranked else closest,
+        knee=knee,
     )
 
 
@@ -83,14 +90,31 @@ def candidates(ranking: Ranking, objective: Objective, top: int) -> tuple[TrialR
 
     The best that already holds its limits has a seat. The others go to the best figures, those
     of undecided trials too if their estimates hold: a short trial has too few calls to show
-    the limit of a large batch; the fresh measurement has enough.
+    the limit of a large batch; the fresh measurement has enough. A knee is proven beside the
+    peak that it is nearly as good as.
     """
+    if ranking.knee is not None:
+        return _knee_candidates(ranking, ranking.knee, objective)
     chosen = _promising(ranking.ranked, objective)[:top]
     if ranking.best is not None and ranking.best not in chosen:
         chosen = [*chosen[: top - 1], ranking.best]
     if ranking.batch_only is not None and ranking.batch_only not in chosen:
         chosen.append(ranking.batch_only)
     return tuple(chosen)
+
+
+def _knee_candidates(
+    ranking: Ranking, knee: StudyKnee, objective: Objective
+) -> tuple[TrialRecord, ...]:
+    """The knee, the peak, and the smallest size that may be the knee as well.
+
+    Where these are proven, refused or the baseline, the next best two.
+    """
+    base = ranking.baseline.config if ranking.baseline else None
+    left = [record for record in ranking.ranked if record.config != base]
+    wanted = (knee.config, knee.peak, knee.contender(left))
+    found = [r for config in dict.fromkeys(wanted) for r in left if r.config == config]
+    return tuple(found or _promising(left, objective)[:2] or ranking.ranked[:1])
 
 
 def decide(
@@ -185,6 +209,9 @@ def _decide_by_proof(
     start = replace(start, baseline=next((r for r in fresh if r.config == base), ranking.baseline))
     against = {c.config: c for c in start.comparisons if c.reference == base}
     winner, rival = _pick(fresh, against, base, objective)
+    if ranking.knee is not None:
+        winner, rival, said = pick_knee(start, ranking.knee, winner, rival)
+        notes = (*said, *notes)
     if winner is None:
         reason = "none of the finalists held its limits when measured again"
         return replace(start, reasons=(reason, *notes))

@@ -19,6 +19,7 @@ from autotune.results.curves import (
     curve,
     instance_counts,
     instances_text,
+    knee_band,
     latency_metric,
     trial_map,
 )
@@ -163,6 +164,10 @@ def _curves(result: StudyResult) -> dict[str, Any]:
             f" Large points were {AGAIN[result.facts.origin]}, and are what the figures above "
             "say; the short trials they replace are faint."
         )
+    if knee_band(result) is not None:
+        caption += (
+            " The knee lies in the shaded interval with 90 % probability. Bars are 95 % intervals."
+        )
     return {
         "curves": charts,
         "curves_missing": missing,
@@ -189,6 +194,8 @@ def _looks(result: StudyResult, metrics: Sequence[str]) -> list[tuple[str, str]]
         for limit in result.facts.objective.limits
         if limit.metric in metrics
     ]
+    if knee_band(result) is not None:
+        legend.append(("band", "where the knee lies"))
     if result.config is not None:
         legend.append(("best", "recommended"))
     if result.config != result.facts.baseline:

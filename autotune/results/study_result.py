@@ -12,6 +12,7 @@ from typing import Literal
 from autotune.core.objective import Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import SCHEMA_VERSION, Config, Recommendation, Scalar, TrialRecord
+from autotune.results.batch_knee import StudyKnee, study_knee
 from autotune.results.recommend import Ranking, excess_ratio, rank
 
 Origin = Literal["measured", "replayed", "simulated"]
@@ -173,6 +174,16 @@ class StudyResult:
         first = [record for record in ranking.ranked if record.config == self.config]
         rest = [record for record in ranking.ranked if record.config != self.config]
         return replace(ranking, ranked=(*first, *rest))
+
+    @cached_property
+    def knee(self) -> StudyKnee | None:
+        """The knee of the curve over the batch size; None if the objective asks for none."""
+        sizes = self.facts.params.get("batch_size", ())
+        grid = tuple(int(size) for size in sizes if isinstance(size, int))
+        found = study_knee(self.records, self.facts.objective, grid)
+        if found is None or not self.recommendation.confirmations:
+            return found
+        return found.proven_as(self.config)
 
     @cached_property
     def ranking(self) -> Ranking:

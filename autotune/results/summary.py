@@ -9,6 +9,7 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Measurement, TrialRecord
 from autotune.core.units import format_duration, format_rate
 from autotune.results import words
+from autotune.results.batch_knee import StudyKnee, delivered_share
 from autotune.results.curves import latency_metric
 from autotune.results.gain import interval95
 from autotune.results.recommend import is_batch_only, why_infeasible
@@ -84,6 +85,8 @@ def headline(result: StudyResult) -> str:
         return "Keep the baseline: nothing tested was better"
     if result.gain is None:
         return "Use this configuration"
+    if result.knee is not None and result.config == result.knee.config:
+        return f"Use the knee: {words.factor_text(result.gain)} the baseline's throughput"
     return f"Use this configuration: {words.factor_text(result.gain)} the baseline's throughput"
 
 
@@ -94,7 +97,8 @@ def reasons(result: StudyResult) -> list[str]:
         said = why_infeasible(result.ranking, result.facts.objective)
     elif result.status == "undecided":
         said = result.recommendation.reasons[:1]
-    return [reason for reason in result.recommendation.reasons if reason not in said]
+    own = [reason for reason in result.recommendation.reasons if reason not in said]
+    return own + (knee_remarks(result.knee) if result.knee is not None else [])
 
 
 def figures(result: StudyResult) -> list[Figure]:
@@ -104,8 +108,12 @@ def figures(result: StudyResult) -> list[Figure]:
         return []
     measurement = shown.measurement
     tiles = [_throughput_figure(measurement), _latency_figure(result, shown, measurement)]
+    if result.knee is not None:
+        tiles.insert(0, _knee_figure(result, result.knee))
     if result.config is not None:
-        tiles += [_gain_figure(result), _batch_only_figure(result)]
+        tiles.append(_gain_figure(result))
+    if result.config is not None and result.knee is None:
+        tiles.append(_batch_only_figure(result))
     if measurement.memory_peak_bytes is not None:
         text = words.metric_text("memory_peak", measurement.memory_peak_bytes)
         tiles.append(Figure(name="Peak memory", figure=text, detail="all instances together"))
@@ -137,6 +145,54 @@ def _latency_figure(result: StudyResult, shown: TrialRecord, measurement: Measur
     name = words.metric_label(metric)
     figure = words.metric_text(metric, getattr(measurement, field))
     return Figure(name=name[0].upper() + name[1:], figure=figure, detail=detail)
+
+
+def _knee_figure(result: StudyResult, found: StudyKnee) -> Figure:
+    knee = found.knee
+    if found.is_unknown or knee.interval is None:
+        return Figure(
+            name="Knee",
+            figure="unknown",
+            detail="fewer than three batch sizes are known",
+        )
+    low, high = knee.interval
+    where = "sure to 90 %" if low == high else f"between {low} and {high} (90 %)"
+    shape = {
+        "inside": f"peak at {knee.peak_batch_size}",
+        "outside_range": "still rising at the largest batch: the true one lies beyond",
+        "flat": f"flat: every size delivers {found.share:.0%} of the highest throughput",
+        "none": "",
+    }[knee.kind]
+    delivered = delivered_share(result.recommendation, found)
+    parts = [where, shape]
+    if found.config != found.peak and knee.kind != "flat":
+        share = knee.delivered if delivered is None else delivered.ratio
+        parts.append(f"delivers {share:.1%} of it")
+    return Figure(name="Knee", figure=f"batch {knee.batch_size}", detail="; ".join(parts))
+
+
+def knee_remarks(found: StudyKnee) -> list[str]:
+    """What else the curve shows that a person should know, in sentences."""
+    knee = found.knee
+    remarks = []
+    if found.curve_count > 1 and found.config is not None:
+        remarks.append(
+            f"{found.curve_count} curves were measured; this is the knee of the one that "
+            "delivers most there"
+        )
+    if knee.cliffs:
+        remarks.append(f"throughput falls for good at batch {_listed(knee.cliffs)}")
+    if knee.padding_steps:
+        remarks.append(f"throughput dips at batch {_listed(knee.padding_steps)}, then recovers")
+    if len(knee.peaks) > 1:
+        remarks.append(f"the curve has several peaks: at batch {_listed(knee.peaks)}")
+    if knee.remeasure:
+        remarks.append(f"far off its neighbours and not measured again: {_listed(knee.remeasure)}")
+    return remarks
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes))
 
 
 def _gain_figure(result: StudyResult) -> Figure:

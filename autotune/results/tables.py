@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.core.codec import to_json_dict
 from autotune.core.records import Comparison, Measurement, TrialRecord, Verdict
+from autotune.results.batch_knee import delivered_share
 from autotune.results.gain import interval95
 from autotune.results.study_result import StudyResult
 
@@ -50,7 +51,7 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         "gain_ci95": _interval(against),
         "gain_batch_only": _ratio(recommendation.against_batch_only),
         "gain_batch_only_ci95": _interval(recommendation.against_batch_only),
-        "knee": None,
+        "knee": _knee(result),
         "origin": result.facts.origin,
         "trust": judged.measurement.trust if judged and judged.measurement else None,
         "complete": result.ending.complete,
@@ -101,6 +102,28 @@ def _ratio(comparison: Comparison | None) -> float | None:
 
 def _interval(comparison: Comparison | None) -> tuple[float, float] | None:
     return interval95(comparison) if comparison else None
+
+
+def _knee(result: StudyResult) -> dict[str, Any] | None:
+    """The knee, by the search's trials; `delivered_ci95` by the proof, where it was measured."""
+    found = result.knee
+    if found is None:
+        return None
+    knee, delivered = found.knee, delivered_share(result.recommendation, found)
+    return {
+        "batch_size": knee.batch_size,
+        "interval": knee.interval,
+        "peak_batch_size": knee.peak_batch_size,
+        "kind": knee.kind,
+        "config": found.config.as_dict() if found.config else None,
+        "share": found.share,
+        "delivered": knee.delivered if delivered is None else delivered.ratio,
+        "delivered_ci95": _interval(delivered),
+        "cliffs": knee.cliffs,
+        "padding_steps": knee.padding_steps,
+        "peaks": knee.peaks,
+        "remeasure": knee.remeasure,
+    }
 
 
 def _csv_row(record: TrialRecord) -> dict[str, Any]:

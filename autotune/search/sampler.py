@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import optuna
@@ -40,6 +40,16 @@ class Attempt(NamedTuple):
 
 Wish = Callable[[Sequence[Attempt], int], Point]
 """From the history and a seed to the point a sampler would like, allowed and new or not."""
+
+
+class Proposer(Protocol):
+    """Says what to measure next; a pure function of the history."""
+
+    @property
+    def name(self) -> str: ...
+
+    def propose(self, history: Sequence[Attempt]) -> Config | None:
+        """The next configuration, None if there is nothing left to measure."""
 
 
 class Sampler:
@@ -113,16 +123,20 @@ class Sampler:
                 yield allowed
 
 
-def make_sampler(space: SearchSpace, name: str, seed: int) -> Sampler:
+def make_sampler(space: SearchSpace, name: str, seed: int) -> Proposer:
     """A sampler by its name in the space file.
 
     Raises:
-        UsageError: Unknown name.
+        UsageError: Unknown name, or more curves than a knee is sought on.
         UnavailableError: It needs a package that is missing.
     """
     if name not in SAMPLERS:
         raise UsageError(f"sampler {name!r} is unknown; known: {', '.join(SAMPLERS)}")
     shares: Sequence[float] = ()
+    if name == "auto" and space.objective.knee_share is not None:
+        from autotune.search.knee_search import KneeSampler
+
+        return KneeSampler(space)
     if name == "auto":
         name = "mechanistic"
         # What a sweep over the batch size alone would find: the gain over it is worth knowing.

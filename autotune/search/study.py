@@ -26,7 +26,7 @@ from autotune.core.records import (
 )
 from autotune.search.conditions import differences, space_changes
 from autotune.search.process import is_lease_dead, new_lease
-from autotune.search.sampler import Attempt, Sampler, counts, make_sampler
+from autotune.search.sampler import Attempt, Proposer, counts, make_sampler
 from autotune.search.storage import exclusive, open_storage, retried, storage_errors
 from autotune.search.telling import checked, directions, optuna_params, told
 from autotune.space.search_space import SearchSpace
@@ -161,7 +161,7 @@ class Study(StoredStudy):
         self.space = space
         self.notes: list[str] = []
         self._is_open = False
-        self._sampler: Sampler = make_sampler(space, space.sampler, space.trial.seed)
+        self._sampler: Proposer = make_sampler(space, space.sampler, space.trial.seed)
         self._worker = worker
         self._running: dict[int, int] = {}
 
