@@ -57,6 +57,24 @@ class Entrant:
 Outcomes = Mapping[Config, "Result | TrialError"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """An entrant with what it is run in: those of one round may differ in all of it."""
+
+    entrant: Entrant
+    space: SearchSpace
+    info: DeviceInfo
+
+    def open(self, launcher: Launcher) -> Session:
+        """A fresh session of it.
+
+        Raises:
+            TrialError: It cannot be run.
+        """
+        spec = group_spec(self.entrant.config, self.space, self.info)
+        return open_session(spec, launcher, timeout_s=self.space.trial.timeout_s)
+
+
 def alternating_windows(
     entrants: Sequence[Entrant], duration_s: float, start_s: float
 ) -> tuple[list[tuple[Window, ...]], float]:
@@ -97,66 +115,77 @@ def run_round(
     duration_s: float,
     together: bool,
 ) -> Outcomes:
-    """Open every entrant afresh, measure each for `duration_s`, close all.
+    """One round of entrants of the same space, see `run_side_by_side`.
+
+    Returns:
+        What came of each, a TrialError where it failed.
+    """
+    order = [Contestant(entrant=e, space=space, info=info) for e in entrants]
+    outcomes = run_side_by_side(
+        order, launcher, number=number, duration_s=duration_s, together=together
+    )
+    return {e.config: outcome for e, outcome in zip(entrants, outcomes, strict=True)}
+
+
+def run_side_by_side(
+    contestants: Sequence[Contestant],
+    launcher: Launcher,
+    *,
+    number: int,
+    duration_s: float,
+    together: bool,
+) -> list[Result | TrialError]:
+    """Open everyone afresh, measure each for `duration_s`, close all.
 
     Args:
         number: Of the round; the opening order alternates with it, arrivals differ by it.
         together: All live at once in alternating windows; else one after the other.
     Returns:
-        What came of each, a TrialError where it failed.
+        What came of each, in their order; a TrialError where it failed.
     """
-    order = list(entrants) if number % 2 == 0 else list(reversed(entrants))
+    order = list(range(len(contestants)))
+    if number % 2:
+        order.reverse()
+    runners = [contestants[index] for index in order]
     if together:
-        return _side_by_side(order, space, info, launcher, number, duration_s)
-    return {e.config: _alone(e, space, info, launcher, number, duration_s) for e in order}
+        found = _in_turns(runners, launcher, number, duration_s)
+    else:
+        found = [_alone(runner, launcher, number, duration_s) for runner in runners]
+    return [found[order.index(index)] for index in range(len(contestants))]
 
 
-def _side_by_side(
-    order: Sequence[Entrant],
-    space: SearchSpace,
-    info: DeviceInfo,
-    launcher: Launcher,
-    number: int,
-    duration_s: float,
-) -> Outcomes:
-    outcomes: dict[Config, Result | TrialError] = {}
-    live: list[tuple[Entrant, Session]] = []
-    rehearsal = _plan(space, number, (Window(duration_s=duration_s),))
+def _in_turns(
+    runners: Sequence[Contestant], launcher: Launcher, number: int, duration_s: float
+) -> list[Result | TrialError]:
+    outcomes: list[Result | TrialError | None] = [None] * len(runners)
+    live: list[tuple[int, Session]] = []
     with ExitStack() as stack:
-        for entrant in order:
+        for index, runner in enumerate(runners):
             try:
-                spec = group_spec(entrant.config, space, info)
-                session = stack.enter_context(
-                    open_session(spec, launcher, timeout_s=space.trial.timeout_s)
-                )
-                session.warm_up(rehearsal)
-                live.append((entrant, session))
+                session = stack.enter_context(runner.open(launcher))
+                session.warm_up(_plan(runner.space, number, (Window(duration_s=duration_s),)))
+                live.append((index, session))
             except TrialError as error:
-                outcomes[entrant.config] = error
+                outcomes[index] = error
         start_s = time.monotonic() + START_LEAD_S
-        windows, _ = alternating_windows([e for e, _ in live], duration_s, start_s)
-        for (_, session), own in zip(live, windows, strict=True):
-            session.begin(_plan(space, number, own))
-        for entrant, session in live:
+        entrants = [runners[index].entrant for index, _ in live]
+        windows, _ = alternating_windows(entrants, duration_s, start_s)
+        for (index, session), own in zip(live, windows, strict=True):
+            session.begin(_plan(runners[index].space, number, own))
+        for index, session in live:
             try:
-                outcomes[entrant.config] = session.result()
+                outcomes[index] = session.result()
             except TrialError as error:
-                outcomes[entrant.config] = error
-    return outcomes
+                outcomes[index] = error
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 def _alone(
-    entrant: Entrant,
-    space: SearchSpace,
-    info: DeviceInfo,
-    launcher: Launcher,
-    number: int,
-    duration_s: float,
+    runner: Contestant, launcher: Launcher, number: int, duration_s: float
 ) -> Result | TrialError:
     try:
-        spec = group_spec(entrant.config, space, info)
-        with open_session(spec, launcher, timeout_s=space.trial.timeout_s) as session:
-            return session.measure(_plan(space, number, (Window(duration_s=duration_s),)))
+        with runner.open(launcher) as session:
+            return session.measure(_plan(runner.space, number, (Window(duration_s=duration_s),)))
     except TrialError as error:
         return error
 
