@@ -214,7 +214,6 @@ class InstanceFacts:
         warmup_count: Calls of the warm-up. `warmup_steady`: whether their times settled.
         copies_per_call: Host-to-device copy operations of one call.
         memory_peak_bytes: Peak of private memory since the window began; None: unknown.
-        output_digest: Summary of the output on seeded inputs, for the equal-work check.
         precision: The precision that really ran.
         pads: True if a call for fewer items than a batch runs the whole batch all the same.
     """
@@ -229,11 +228,36 @@ class InstanceFacts:
     warmup_steady: bool = True
     copies_per_call: int | None = None
     memory_peak_bytes: int | None = None
-    output_digest: tuple[float, ...] = ()
     precision: str = "float32"
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     pads: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What one instance's model answered to seeded probe items, before anything was measured.
+
+    A few different items fill the batches in a drawn order, so that every place of a batch can
+    be compared with the same item anywhere else, whatever the batch size.
+
+    Attributes:
+        item: Which probe item stood at each place, call after call, shape (places,).
+        figures: What stands for the output at each place, shape (places, figures).
+        widths: How many of the figures are of each output tensor, the first of them its mean,
+            the second its mean absolute value; 0 for a tensor that has no axis of items.
+        is_discrete: Whether each output tensor holds whole numbers or truth values.
+        shapes: Of the output tensors of one run of the model; `run_items`: items of that run.
+        precision: The precision that really ran.
+    """
+
+    item: Ints
+    figures: Floats
+    widths: tuple[int, ...]
+    is_discrete: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+    run_items: int = 1
+    precision: str = "float32"
 
 
 class StageTimes(NamedTuple):
@@ -375,6 +399,8 @@ class Measurement:
             is sought, the highest that holds.
         latency_*_s: Of one call, of one request under an open load, from due to end;
             nearest-rank quantiles.
+        output_difference: Largest difference of an output from the baseline's on the same items,
+            relative to the size of the output; None if it was not compared.
         trust: "quiet", or "noisy: why".
         environment: Versions, pinned settings and the effective core split.
     """
@@ -404,6 +430,7 @@ class Measurement:
     warmup_count: int | None = None
     duration_s: float | None = None
     faults_per_call: float | None = None
+    output_difference: float | None = None
     run_queue_wait_ratio: float | None = None
     trust: str = "quiet"
     warnings: tuple[str, ...] = ()

@@ -282,6 +282,22 @@ def standing(result: StudyResult) -> list[tuple[str, str]]:
     if ending.elapsed_s:
         clock = "Time" if result.facts.origin == "measured" else "Time, mostly virtual"
         pairs.append((clock, format_duration(ending.elapsed_s)))
+    if text := _outputs_text(result):
+        pairs.append(("Outputs", text))
     if result.shown is not None and result.shown.measurement is not None:
         pairs.append(("Trust", result.shown.measurement.trust))
     return pairs
+
+
+def _outputs_text(result: StudyResult) -> str:
+    """Whether outputs were compared with the baseline's, and who was refused for them."""
+    wrong = result.counts.get(Outcome.WRONG_OUTPUT.value, 0)
+    refused = f"{wrong} trial{'s' * (wrong > 1)} refused for theirs" if wrong else ""
+    trials = (r for r in result.records if r.config == result.config and r.measurement)
+    measurement = measurement_of(next(trials, None))
+    difference = measurement.output_difference
+    if difference is None or result.config == result.facts.baseline:
+        return refused
+    precision = measurement.environment.get("precision", "")
+    text = f"as the baseline's, within {difference:.1g} of their size ({precision})"
+    return f"{text}; {refused}" if refused else text

@@ -18,9 +18,11 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Phase, Reported, Result, TrialRecord, Verdict
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
+from autotune.measure.equal_work import Agreement
 from autotune.measure.judge import SEARCH_ALPHA, judge
 from autotune.measure.summary import summarise
 from autotune.search.confirm import reserve_s
+from autotune.search.guard import Guard
 from autotune.search.study import Asked, StopReason, Study
 from autotune.space.search_space import SearchSpace, TrialOptions
 from autotune.trial.group import group_spec, trial_plan
@@ -63,6 +65,7 @@ def run_trials(
     """
     until_s = None if time_s is None else launcher.now_s() + time_s
     records: list[TrialRecord] = []
+    guard = Guard(study, space, info, launcher)
     try:
         with sigterm_interrupts():
             while not should_stop():
@@ -76,7 +79,7 @@ def run_trials(
                     return asked
                 on_start(asked)
                 record = run_trial(
-                    study, asked, space, info, launcher, on_result=on_result, left_s=left_s
+                    study, asked, guard, space, info, launcher, on_result=on_result, left_s=left_s
                 )
                 records.append(record)
                 on_record(record)
@@ -92,6 +95,7 @@ def run_trials(
 def run_trial(
     study: Study,
     asked: Asked,
+    guard: Guard,
     space: SearchSpace,
     info: DeviceInfo,
     launcher: Launcher,
@@ -102,6 +106,7 @@ def run_trial(
     """Measure one configuration and tell the study, whatever happens.
 
     Args:
+        guard: Looks at the configuration's outputs before anything is measured.
         left_s: What is left of the budget of time.
     """
     record = TrialRecord(
@@ -117,7 +122,7 @@ def run_trial(
         limit_s = min(limit_s, left_s + TIME_GRACE_S)
     began_s, real_began_s = launcher.now_s(), time.monotonic()
     try:
-        record = _measured(record, space, info, launcher, limit_s, on_result)
+        record = _measured(record, guard, space, info, launcher, limit_s, on_result)
     except TrialError as error:
         record = _failed(record, error)
         if error.outcome is Outcome.TIMEOUT and limit_s < space.trial.timeout_s:
@@ -145,6 +150,10 @@ def failed_alike(records: Sequence[TrialRecord]) -> bool:
     last = [r.verdict for r in records[-MAX_SAME_FAILURES:]]
     if len(last) < MAX_SAME_FAILURES or not all(v.outcome.is_accident for v in last):
         return False
+    if any(r.verdict.outcome.is_measured for r in records) and all(
+        v.outcome is Outcome.WRONG_OUTPUT for v in last
+    ):
+        return False  # held against a baseline that works: they are the configurations' faults
     return len({re.sub(r"\d+", "0", " ".join(v.reasons[:1])) for v in last}) == 1
 
 
@@ -172,6 +181,7 @@ def worker_name() -> str:
 
 def _measured(
     record: TrialRecord,
+    guard: Guard,
     space: SearchSpace,
     info: DeviceInfo,
     launcher: Launcher,
@@ -181,8 +191,10 @@ def _measured(
     until_s = time.monotonic() + limit_s
     spec = group_spec(record.config, space, info)
     with open_session(spec, launcher, timeout_s=limit_s) as session:
+        agreement = guard.check(record.config, session.answers)
         if space.objective.load.seeks_rate:
-            return _with_rate(record, space, session, until_s, on_result)
+            record = _with_rate(record, space, session, until_s, on_result)
+            return _with_agreement(record, agreement)
         # The limit holds for the trial as a whole, not for each of its steps.
         session.warm_up(replace(trial_plan(space), deadline_s=until_s - time.monotonic()))
         session.begin(replace(trial_plan(space), deadline_s=until_s - time.monotonic()))
@@ -192,7 +204,17 @@ def _measured(
     verdict = judge(result, measurement, space.objective, alpha=SEARCH_ALPHA)
     if verdict.outcome is Outcome.WRONG_OUTPUT and isinstance(result, Reported):
         raise WrongOutput(f"{verdict.reasons[0]}{result.again}", log_tail=result.log_tail)
-    return replace(record, measurements=(measurement,), verdict=verdict)
+    return _with_agreement(replace(record, measurements=(measurement,), verdict=verdict), agreement)
+
+
+def _with_agreement(record: TrialRecord, agreement: Agreement) -> TrialRecord:
+    """The record with what its outputs were found to be."""
+    untold = (f"outputs were not compared: {agreement.untold}",) if agreement.untold else ()
+    measurements = tuple(
+        replace(m, output_difference=agreement.difference, warnings=(*m.warnings, *untold))
+        for m in record.measurements
+    )
+    return replace(record, measurements=measurements)
 
 
 def _with_rate(

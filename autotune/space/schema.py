@@ -119,6 +119,7 @@ class TrialSection(Section):
     iterations: Count | None = None
     timeout: Duration = 60.0
     seed: Seed = 0
+    check_outputs: Flag = True
 
 
 class ConfirmSection(Section):

@@ -64,12 +64,17 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOptions:
-    """One trial's window (a duration, or a number of calls) and its hard limit."""
+    """One trial's window (a duration, or a number of calls) and its hard limit.
+
+    Attributes:
+        check_outputs: Refuse a configuration whose outputs are not the baseline's.
+    """
 
     duration_s: float | None = 2.0
     iterations: int | None = None
     timeout_s: float = 60.0
     seed: int = 0
+    check_outputs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -354,6 +354,7 @@ def trial(section: TrialSection) -> TrialOptions:
         iterations=section.iterations,
         timeout_s=section.timeout,
         seed=section.seed,
+        check_outputs=section.check_outputs,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from autotune.core.clock import Clock, MonotonicClock
 from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed
-from autotune.core.records import GroupSpec, InstanceFacts, Plan, Samples
+from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Samples
 from autotune.core.text import clean, describe
 from autotune.devices import framework_device, open_device
 from autotune.devices.base import Device
@@ -36,12 +36,14 @@ from autotune.measure.engine import WarmUp as WarmUpResult
 from autotune.measure.noise import read_run_queue_wait_s
 from autotune.measure.request_queue import Cursor, LocalCursor, SharedCursors
 from autotune.trial import messages
+from autotune.trial.answers import answer
 from autotune.trial.channel import Channel, Closed
 from autotune.trial.program import runs_program, serve_program
 from autotune.trial.step import Stepper, compose
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
 from autotune.workloads.data import make_requests, ring_size
+from autotune.workloads.probes import make_probes
 
 OOM_SCORE = "1000"  # the kernel takes a trial before it takes the tool
 OPEN_SPIN_S = 60e-6  # short: an instance that waits for requests must not heat its core
@@ -69,12 +71,17 @@ class Instance:
         began_s = clock.now_s()
         self._program = self._build()
         device.bind(cores)  # again: building may have changed threads and started new ones
-        self._step = self._compose()
         device.synchronize()
         self._load_s = clock.now_s() - began_s - self._program.compile_s
+        self.answers, self._first_call_s = self._answer_probes()
         began_s = clock.now_s()
-        self._digest = self._step.first()
-        self._first_call_s = clock.now_s() - began_s
+        self._step = self._compose()
+        device.synchronize()
+        self._load_s += clock.now_s() - began_s
+        if self.answers is None:
+            began_s = clock.now_s()
+            self._step.step(0)
+            self._first_call_s = clock.now_s() - began_s
         device.bind(cores)
 
     def _build(self) -> Program:
@@ -91,6 +98,19 @@ class Instance:
         program = load_workload(spec.workload.kind)(context)
         assert isinstance(program, Program)
         return program
+
+    def _answer_probes(self) -> tuple[Answers | None, float]:
+        """Answers to the probe items, and how long the first call took; none of a whole step.
+
+        Before the copies of the measured requests are set up, so that those for the probes are
+        gone by then and count as memory nowhere.
+        """
+        if self._program.run is None:
+            return None, 0.0
+        config = self._spec.config
+        probes = make_probes(self._program.inputs, config.batch_size, self._spec.seed)
+        staging = self._device.stage(self._program.inputs, probes.requests, config)
+        return answer(self._program, staging, self._device, config, probes.items, self._clock)
 
     def _compose(self) -> Stepper:
         config = self._spec.config
@@ -157,7 +177,6 @@ class Instance:
             warmup_steady=self._warm.is_steady,
             copies_per_call=self._step.copies_per_call,
             memory_peak_bytes=self._device.memory_peak_bytes() if counts_memory else None,
-            output_digest=tuple(self._digest),
             precision=program.precision,
             versions={**program.versions, **self._spec.environment},
             notes=(*program.notes, *self._step.notes),
@@ -188,6 +207,11 @@ class InstanceThreads:
             else:
                 instance = self._open(index)
             self._instances.append(instance)
+
+    @property
+    def answers(self) -> tuple[Answers, ...]:
+        """What the models of the instances answered to the probes."""
+        return tuple(i.answers for i in self._instances if i.answers is not None)
 
     def _open(self, index: int) -> Instance:
         spec, alone = self._request.spec, not self._executors
@@ -236,7 +260,7 @@ def serve(channel: Channel) -> None:
                 process = InstanceThreads(request, MonotonicClock())
                 process.open()
                 _settle_garbage()
-                channel.send(messages.Opened())
+                channel.send(messages.Opened(process.answers))
             elif isinstance(request, messages.Close) or process is None:
                 break
             elif isinstance(request, messages.WarmUp):

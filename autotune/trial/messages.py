@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.core.records import GroupSpec, Plan, Result
+from autotune.core.records import Answers, GroupSpec, Plan, Result
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,13 @@ class Open:
 
 @dataclass(frozen=True)
 class Opened:
-    """All instances of the process have made their first call."""
+    """All instances of the process have made their first calls.
+
+    Attributes:
+        answers: Of each instance that runs a model.
+    """
+
+    answers: tuple[Answers, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from autotune.core.clock import MonotonicClock
 from autotune.core.errors import TrialError
-from autotune.core.records import GroupSpec, Plan, Reported, Result, Samples
+from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
 from autotune.measure.request_queue import shared_file
 from autotune.trial import messages
@@ -83,9 +83,11 @@ class Session(Protocol):
 
     Attributes:
         is_virtual: True if it is simulated or recorded, so that its seconds are not real.
+        answers: What each instance's model answered to the probe items; () if none is run.
     """
 
     is_virtual: bool
+    answers: tuple[Answers, ...]
 
     def warm_up(self, plan: Plan) -> None:
         """Get ready for a plan; `measure` does it if it was not done."""
@@ -152,7 +154,8 @@ class ProcessSession:
         self._group = Group(zygote, len(shares))
         kind = spec.devices[0].split(":")[0]
         self._group.send([messages.Open(spec, kind, share) for share in shares])
-        self._group.gather(messages.Opened, until_s=self._until_s)
+        opened = self._group.gather(messages.Opened, until_s=self._until_s)
+        self.answers = tuple(answers for reply in opened for answers in reply.answers)
 
     def warm_up(self, plan: Plan) -> None:
         request = messages.WarmUp(warmup_cap_s(plan), sizes_of(plan, self._config))

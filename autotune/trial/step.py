@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.core.clock import Clock
@@ -19,13 +19,12 @@ class Stepper:
     Attributes:
         serve: The step for some items of a batch.
         pads: True if a call runs whole (micro-)batches however few items it is for.
-        program, staging: What it is made of; no staging for a program that does whole calls.
+        staging: Its copies; None for a program that does whole calls.
     """
 
     step: Step
     serve: Serve
     pads: bool
-    program: Program
     staging: Staging | None = None
 
     @property
@@ -35,14 +34,6 @@ class Stepper:
     @property
     def notes(self) -> tuple[str, ...]:
         return (f"host-to-device copies: {self.staging.method}",) if self.staging else ()
-
-    def first(self) -> Sequence[float]:
-        """Make the first call; returns figures that stand for its output, () if there are none."""
-        if self.staging is None or self.program.run is None:
-            self.step(0)
-            return ()
-        output = self.program.run(*self.staging.load(0, 0))
-        return self.program.summarise(output) if self.program.summarise else ()
 
 
 def compose(
@@ -56,11 +47,11 @@ def compose(
         whole = program.step
         serve = program.step_items or (lambda call, items: whole(call))
         pads = program.step_items is None
-        return Stepper(step=whole, serve=serve, pads=pads, program=program)
+        return Stepper(step=whole, serve=serve, pads=pads)
     assert staging is not None and program.run is not None, "a program has a step or a run"
     pads = not program.takes_part_batches
     step, serve = _staged(program, staging, device, config, clock)
-    return Stepper(step=step, serve=serve, pads=pads, program=program, staging=staging)
+    return Stepper(step=step, serve=serve, pads=pads, staging=staging)
 
 
 def _staged(

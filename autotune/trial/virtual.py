@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune.core.clock import VirtualClock
 from autotune.core.errors import TrialError
-from autotune.core.records import GroupSpec, InstanceFacts, Plan, Reported, Result, Samples
+from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Reported, Result, Samples
 from autotune.measure.engine import (
     OpenWindow,
     Server,
@@ -42,6 +42,7 @@ class VirtualGroup:
     """
 
     is_virtual = True
+    answers: tuple[Answers, ...] = ()
 
     def __init__(self, spec: GroupSpec, charge: Callable[[float], None]) -> None:
         self._spec, self._charge = spec, charge

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,6 @@ class Program:
         array: Kind of tensor `run` takes.
         precision: The precision that really runs.
         compile_s: Seconds of the building that were compilation.
-        summarise: Floats that stand for an output, for the equal-work check.
         memory_bytes: Memory that a simulated program declares; None: ask the device.
         notes: What the user should know of how the model is run.
     """
@@ -61,7 +60,6 @@ class Program:
     array: str = "torch"
     precision: str = "float32"
     compile_s: float = 0.0
-    summarise: Callable[[Any], Sequence[float]] | None = None
     memory_bytes: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,6 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 PRELOADED_ROOTS = ("torch", "transformers", "numpy")
 """Packages of a user's file that are known to be safe to import before a fork."""
 
-SUMMARY_ELEMENTS = 6
 IMAGE_SIZE = 224  # assumed for a model that begins with a convolution
 
 
@@ -119,7 +120,7 @@ def program(context: Context) -> Program:
     check(context.workload)
     import torch
 
-    torch.manual_seed(context.seed)
+    _seed_everything(context.seed)
     model, declared = _split(_build(context), context.workload.model)
     notes: tuple[str, ...] = ()
     inputs = context.workload.inputs or declared
@@ -136,11 +137,36 @@ def program(context: Context) -> Program:
     return Program(
         inputs=tuple(_in_precision(item, precision) for item in inputs),
         run=_inference(model),
-        precision=precision,
-        summarise=lambda output: summarise(output, inputs[0].batch_axis),
+        precision=_precision_of(model) or precision,
         versions={"torch": str(torch.__version__)},
         notes=notes,
     )
+
+
+def _seed_everything(seed: int) -> None:
+    """Weights and random draws repeat, whichever of the usual generators a factory uses."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _precision_of(model: Callable[..., Any]) -> str:
+    """The type of most of a module's numbers, empty if it has none of its own.
+
+    What its code casts to on the way is not seen.
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        return ""
+    counts: Counter[torch.dtype] = Counter()
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            counts[tensor.dtype] += tensor.numel()
+    return str(counts.most_common(1)[0][0]).removeprefix("torch.") if counts else ""
 
 
 def _build(context: Context) -> Any:
@@ -242,38 +268,3 @@ def _required_parameters(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
-
-
-# --- what an output is compared by -------------------------------------------------------------
-
-
-def summarise(output: Any, batch_axis: int | None = 0) -> Sequence[float]:
-    """Floats that stand for the first item of an output, whatever the batch size was.
-
-    Per tensor: mean, mean of absolutes, and a few elements spread over it.
-    """
-    figures: list[float] = []
-    for tensor in _tensors(output):
-        if batch_axis is not None and tensor.dim() > batch_axis:
-            tensor = tensor.select(batch_axis, 0) if tensor.shape[batch_axis] else tensor
-        flat = tensor.detach().flatten().float().cpu()
-        if flat.numel() == 0:
-            continue
-        step = max(1, flat.numel() // SUMMARY_ELEMENTS)
-        elements = flat[::step][:SUMMARY_ELEMENTS].tolist()
-        figures += [flat.mean().item(), flat.abs().mean().item(), *elements]
-    return figures
-
-
-def _tensors(output: Any) -> Iterator[torch.Tensor]:
-    """The tensors of an output in any nesting, in order."""
-    import torch
-
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from _tensors(value)
-    elif isinstance(output, (list, tuple)):
-        for value in output:
-            yield from _tensors(value)

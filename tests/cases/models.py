@@ -89,7 +89,7 @@ def _needs_two_items(_: int, x: torch.Tensor) -> None:
 
 
 def _stays_for_ever(call: int, _: torch.Tensor) -> None:
-    if call == 5:
+    if call == 12:  # not among the first calls, with which a trial opens
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
             time.sleep(600)

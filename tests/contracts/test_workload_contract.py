@@ -17,6 +17,7 @@ from autotune.core.records import Config, GroupSpec, Plan, Reported, Window, Wor
 from autotune.workloads import WORKLOADS, check_workload, load_workload, preload_modules
 from autotune.workloads.base import Context, Program
 from autotune.workloads.data import make_requests
+from autotune.workloads.outputs import figures_of
 
 GRID = "batch_size,throughput_items_per_s,latency_p99_s,status,cost_s\n2,50,0.1,ok,1\n"
 
@@ -94,10 +95,11 @@ def test_it_gives_what_its_kind_promises(kind: str, spec: WorkloadSpec) -> None:
         times = program.step(0)
         assert 0 < sum(times) <= clock.now_s() - before_s + 1e-12
     else:
-        assert program.run is not None and program.summarise is not None
+        assert program.run is not None
         (request,) = make_requests(program.inputs, CONFIG.batch_size, 1, seed=0)
-        figures = program.summarise(program.run(*map(torch.as_tensor, request)))
-        assert len(figures) > 0 and np.isfinite(figures).all()
+        output = program.run(*map(torch.as_tensor, request))
+        for tensor in figures_of(output, CONFIG.batch_size, program.inputs[0].batch_axis):
+            assert tensor.figures is not None and np.isfinite(tensor.figures).all()
     program.close()
 
 

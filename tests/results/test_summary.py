@@ -73,6 +73,24 @@ def test_no_gain_over_batch_alone_says_whether_any_was_tried(
         assert shown["Gain over batch size alone"].detail == said
 
 
+def test_it_says_that_outputs_agree_and_who_was_refused(
+    make_study: Make, make_trial: Trial
+) -> None:
+    result = make_study()
+    assert "Outputs" not in dict(standing(result))
+    records = tuple(
+        replace(r, measurements=(replace(r.measurement, output_difference=2e-7),))
+        if r.measurement
+        else r
+        for r in result.records
+    )
+    said = dict(standing(replace(result, records=records)))["Outputs"]
+    assert said.startswith("as the baseline's, within 2e-07 of their size")
+    wrong = make_trial(Config(batch_size=999), outcome=Outcome.WRONG_OUTPUT, reasons=("x",))
+    said = dict(standing(replace(result, records=(*result.records, wrong))))["Outputs"]
+    assert said == "1 trial refused for theirs"
+
+
 def test_a_batch_only_finalist_without_time_is_not_said_to_have_failed(
     make_study: Make,
 ) -> None:

@@ -149,6 +149,7 @@ class FakeSession:
     """Hands over what `behave` says of its configuration, at `cost_s` per measurement."""
 
     is_virtual = True
+    answers = ()
 
     def __init__(
         self,

@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+LATE_CALL = 12
+"""After the first calls that a trial opens with, which are 8 at most."""
+
 _KEPT: list[torch.Tensor] = []
 
 
@@ -83,7 +86,7 @@ def killed_late() -> nn.Module:
 
 def hangs() -> nn.Module:
     def act(call: int, _: torch.Tensor) -> None:
-        if call == 5:
+        if call == LATE_CALL:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             while True:
                 time.sleep(60)
@@ -100,7 +103,7 @@ def starts_others_and_hangs() -> nn.Module:
             other = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
             with open(os.environ["PIDS_FILE"], "a") as file:  # noqa: PTH123
                 file.write(f"{other.pid}\n")
-        if call == 3:
+        if call == LATE_CALL:
             time.sleep(600)
 
     return Hooked(act)
@@ -193,3 +196,71 @@ def multiplies_its_input() -> nn.Module:
 
 def sleeps_2_ms_per_item() -> nn.Module:
     return Hooked(lambda call, x: time.sleep(0.002 * x.shape[0]))
+
+
+class Cheating(nn.Module):
+    """A small network whose output `cheat(x, answer)` may replace."""
+
+    def __init__(self, cheat: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 4))
+        self.cheat = cheat
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.cheat(x, self.layers(x))
+
+
+def honest() -> nn.Module:
+    return Cheating(lambda _, answer: answer)
+
+
+def drops_half_from_8() -> nn.Module:
+    return Cheating(lambda x, answer: answer[: x.shape[0] // 2] if x.shape[0] >= 8 else answer)
+
+
+def blanks_half_from_8() -> nn.Module:
+    def cheat(x: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] >= 8:
+            answer[x.shape[0] // 2 :] = 0
+        return answer
+
+    return Cheating(cheat)
+
+
+def remembers_by_size() -> nn.Module:
+    kept: dict[int, torch.Tensor] = {}
+    return Cheating(
+        lambda x, answer: kept.setdefault(x.shape[0], answer) if x.shape[0] >= 8 else answer
+    )
+
+
+def remembers_by_address() -> nn.Module:
+    kept: dict[int, torch.Tensor] = {}
+    return Cheating(
+        lambda x, answer: kept.setdefault(x.data_ptr(), answer) if x.shape[0] >= 8 else answer
+    )
+
+
+def casts_from_8() -> nn.Module:
+    return Cheating(lambda x, answer: answer.bfloat16() if x.shape[0] >= 8 else answer)
+
+
+def drops_out() -> nn.Module:
+    return Cheating(lambda _, answer: nn.functional.dropout(answer, 0.5, training=True))
+
+
+def not_a_number_from_8() -> nn.Module:
+    return Cheating(lambda x, answer: answer * float("nan") if x.shape[0] >= 8 else answer)
+
+
+def random_weights() -> nn.Module:
+    model = honest()
+    generator = torch.Generator()
+    generator.seed()  # from the system's entropy: another model each time it is built
+    for parameter in model.parameters():
+        parameter.data.normal_(generator=generator)
+    return model
+
+
+def labels_and_mean() -> nn.Module:
+    return Cheating(lambda _, answer: {"label": answer.argmax(1), "mean": answer.mean()})

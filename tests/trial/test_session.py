@@ -25,6 +25,7 @@ from autotune.devices import device_kind, find_device
 from autotune.measure.noise import trust_of
 from autotune.trial.session import Launcher, open_session
 from autotune.workloads import preload_modules
+from autotune.workloads.probes import MAX_PROBES, calls_for_all
 
 MODELS = Path(__file__).with_name("models.py")
 SHORT = Plan(windows=(Window(duration_s=0.2),), deadline_s=20)
@@ -117,7 +118,8 @@ def test_every_call_runs_the_model_on_whole_batches(launcher: Launcher, tmp_path
         samples = run(own, spec("counts_calls", batches(3), CALLS_FILE=str(calls)), plan)
     made = calls.read_text().split()
     assert set(made) == {"3"}
-    assert len(made) == 20 + samples.facts[0].warmup_count + 1
+    first_calls = len(made) - 20 - samples.facts[0].warmup_count
+    assert calls_for_all(3) <= first_calls <= MAX_PROBES
 
 
 def test_windows_alternate_between_two_sessions(launcher: Launcher) -> None:

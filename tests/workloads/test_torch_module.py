@@ -14,7 +14,8 @@ from autotune.core.records import Config, InputSpec, WorkloadSpec
 from autotune.workloads import check_workload, preload_modules, user_code
 from autotune.workloads.base import Program
 from autotune.workloads.data import make_requests
-from autotune.workloads.torch_module import MODELS, summarise
+from autotune.workloads.outputs import figures_of
+from autotune.workloads.torch_module import MODELS
 
 X = (InputSpec(name="x", shape=("batch", 16)),)
 Build = Callable[..., Program]
@@ -48,26 +49,14 @@ def test_small_built_ins_run_for_any_batch(build_program: Build, model: str) -> 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_seed_decides_the_weights(build_program: Build, model: str) -> None:
-    assert build_program(model, options={"size": "small"}).summarise is not None
-
-    def figures(seed: int) -> list[float]:
+    def figures(seed: int) -> list[list[float]]:
         program = build_program(model, seed=seed, options={"size": "small"})
-        assert program.summarise is not None
-        return list(program.summarise(run(program, 2)))
+        (found, *_) = figures_of(run(program, 2), 2, 0)
+        assert found.figures is not None
+        return found.figures.tolist()  # type: ignore[no-any-return]
 
     assert figures(0) == figures(0)
     assert figures(0) != figures(1)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_summary_stands_for_the_same_item_at_any_batch_size(
-    build_program: Build, model: str
-) -> None:
-    program = build_program(model, options={"size": "small"})
-    assert program.summarise is not None
-    one, many = (program.summarise(run(program, size)) for size in (1, 8))
-    assert len(one) >= 3
-    assert list(one) == pytest.approx(list(many), rel=1e-4, abs=1e-6)
 
 
 def test_an_unknown_option_or_size_of_a_built_in_is_refused() -> None:
@@ -396,30 +385,3 @@ def test_a_built_in_is_preloaded_with_its_parts() -> None:
     assert "autotune.workloads.models.dlrm" in preload_modules(
         WorkloadSpec(kind="torch", model="dlrm")
     )
-
-
-# --- summaries ---------------------------------------------------------------------------------
-
-
-def test_summaries_walk_any_nesting() -> None:
-    a, b = torch.arange(12.0).view(2, 6), torch.tensor([[-1, 1], [5, 5]])
-    flat = summarise([a, b])
-    assert flat[:2] == [2.5, 2.5] and flat[2:8] == [0, 1, 2, 3, 4, 5]
-    assert flat[8:] == [0.0, 1.0, -1.0, 1.0]
-    assert summarise({"x": (a,), "y": [b, "text", None]}) == flat
-    assert summarise(None) == []
-
-
-def test_summaries_follow_the_batch_axis() -> None:
-    tensor = torch.arange(12.0).view(2, 6)
-    assert summarise(tensor, 1) == [3.0, 3.0, 0.0, 6.0]
-    assert summarise(tensor, None)[:2] == [5.5, 5.5]
-    assert summarise(torch.tensor(3.0)) == [3.0, 3.0, 3.0]
-    assert summarise(torch.zeros(0, 4)) == []
-
-
-def test_summaries_tell_outputs_apart() -> None:
-    one = torch.randn(1, 1000)
-    other = one.clone()
-    other[0, 17] += 0.5
-    assert summarise(one) != summarise(other)

@@ -1,0 +1,91 @@
+"""A model's output, item by item, as a few figures each: what configurations are compared by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.core.records import Floats
+
+ELEMENTS = 6  # spread over an item's part of a tensor
+MAX_TENSORS = 8
+CHUNK_ELEMENTS = 1 << 20  # worked on at a time: an output may be larger than what is left of memory
+
+
+class TensorFigures(NamedTuple):
+    """One output tensor.
+
+    Attributes:
+        figures: Per item its mean, its mean absolute value and a few elements, shape
+            (items, figures); None if no axis of the tensor counts the items.
+    """
+
+    figures: Floats | None
+    shape: tuple[int, ...]
+    is_discrete: bool
+
+
+def figures_of(output: Any, items: int, batch_axis: int | None) -> tuple[TensorFigures, ...]:
+    """Figures of an output in any nesting, in the order of its tensors, the first `MAX_TENSORS`.
+
+    Args:
+        items: How many the model was given.
+        batch_axis: The axis that counts items in the model's inputs, tried first.
+    """
+    found: list[TensorFigures] = []
+    for array in _arrays(output):
+        axis = _item_axis(array.shape, items, batch_axis)
+        figures = None
+        if axis is not None and array.size:
+            figures = _by_item(np.moveaxis(array, axis, 0))
+        found.append(TensorFigures(figures, array.shape, array.dtype.kind in "biu"))
+        if len(found) == MAX_TENSORS:
+            break
+    return tuple(found)
+
+
+def _item_axis(shape: tuple[int, ...], items: int, batch_axis: int | None) -> int | None:
+    if batch_axis is not None and batch_axis < len(shape) and shape[batch_axis] == items:
+        return batch_axis
+    return next((axis for axis, size in enumerate(shape) if size == items), None)
+
+
+def _by_item(array: npt.NDArray[Any]) -> Floats:
+    elements = math.prod(array.shape[1:])
+    step = max(1, elements // ELEMENTS)
+    rows = max(1, CHUNK_ELEMENTS // elements)
+    parts = []
+    for first in range(0, len(array), rows):
+        flat = array[first : first + rows].reshape(-1, elements).astype(np.float64)
+        means = flat.mean(axis=1, keepdims=True)
+        sizes = np.abs(flat).mean(axis=1, keepdims=True)
+        parts.append(np.hstack([means, sizes, flat[:, ::step][:, :ELEMENTS]]))
+    return np.concatenate(parts)
+
+
+def _arrays(output: Any) -> Iterator[npt.NDArray[Any]]:
+    """The arrays of an output; what is neither array nor tensor does not count."""
+    if isinstance(output, Mapping):
+        for value in output.values():
+            yield from _arrays(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from _arrays(value)
+    elif isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
+        yield output
+    elif hasattr(output, "detach"):  # a tensor of torch, which need not be imported here
+        yield from _from_tensor(output)
+
+
+def _from_tensor(tensor: Any) -> Iterator[npt.NDArray[Any]]:
+    if tensor.is_sparse or tensor.is_complex():
+        return
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    tensor = tensor.detach().cpu()
+    # numpy has no bfloat16.
+    yield (tensor.float() if tensor.is_floating_point() else tensor).numpy()
