@@ -10,10 +10,15 @@ import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from autotune.core.objective import Limit, Objective
+from autotune.core.records import Config, WorkloadSpec
+from autotune.space.search_space import Budget, Parameter, SearchSpace, TrialOptions, settled
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -50,6 +55,15 @@ class Landscape:
     limit_s: float | None
     noise: float = 0.03
 
+    @cached_property
+    def configs(self) -> tuple[Config, ...]:
+        """The configuration of every row."""
+        names, values = list(self.params), list(self.params.values())
+        return tuple(
+            Config.from_dict({n: v[i] for n, v, i in zip(names, values, row, strict=True)})
+            for row in self.rows.tolist()
+        )
+
     @property
     def usable(self) -> npt.NDArray[np.bool_]:
         """Which configurations run and truly hold the limit."""
@@ -74,6 +88,27 @@ class Landscape:
         if rng.random() < SPIKE_SHARE:
             tail *= rng.uniform(*SPIKE_RANGE)
         return throughput, tail, self.memory[index] * (1 + rng.normal(0, 0.002))
+
+
+def space_of(land: Landscape, trials: int, sampler: str, seed: int) -> SearchSpace:
+    """The landscape as the space of a study."""
+    limits = () if land.limit_s is None else (Limit(metric="latency_p99", bound=land.limit_s),)
+    is_full = len(land.rows) == math.prod(len(v) for v in land.params.values())
+    return settled(
+        SearchSpace(
+            study=land.name,
+            workload=WorkloadSpec(kind="replay"),
+            device="simulated",
+            objective=Objective(name="benchmark", limits=limits),
+            params=tuple(
+                Parameter(name=n, choices=v, log=n == "batch_size") for n, v in land.params.items()
+            ),
+            rows=None if is_full else frozenset(land.configs),
+            budget=Budget(trials=trials),
+            sampler=sampler,
+            trial=TrialOptions(seed=seed),
+        )
+    )
 
 
 def read_grid(path: Path, limit_s: float | None, noise: float = 0.03) -> Landscape:

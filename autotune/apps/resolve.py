@@ -18,6 +18,7 @@ from autotune.devices.base import DeviceInfo
 from autotune.results.study_result import Origin, StudyFacts
 from autotune.results.words import config_text, limit_text, quoted, value_text
 from autotune.search.knee_search import check_knee
+from autotune.search.sampler import chosen
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import shipped_dir
 from autotune.trial.group import group_spec
@@ -212,7 +213,7 @@ def _workload_text(space: SearchSpace) -> str:
 def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
     trial, confirm, load = space.trial, space.confirm, space.objective.load
     window = format_duration(trial.duration_s) if trial.duration_s else f"{trial.iterations} calls"
-    time_s = space.budget.time_s
+    time_s, gain = space.budget.time_s, space.budget.gain
     goals = " and ".join(goal.metric for goal in space.objective.goals)
     return {
         "workload": _workload_text(space),
@@ -224,9 +225,10 @@ def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "rules": _rules_text(space, info),
         "baseline": config_text(space.baseline),
         "budget": f"{space.budget.trials} trials"
-        + (f", {format_duration(time_s)}" if time_s is not None else ", no limit of time"),
+        + (f", {format_duration(time_s)}" if time_s is not None else ", no limit of time")
+        + (f", until a trial is expected to gain less than {100 * gain:g} %" if gain else ""),
         "trial": f"{window}, at most {format_duration(trial.timeout_s)}, seed {trial.seed}",
-        "sampler": space.sampler,
+        "sampler": _sampler_text(space),
         "confirm": (
             f"the best {confirm.top}, {format_duration(confirm.duration_s)} each, "
             f"alpha {confirm.alpha:g}"
@@ -235,6 +237,13 @@ def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         ),
         "storage": without_password(space.storage),
     }
+
+
+def _sampler_text(space: SearchSpace) -> str:
+    if space.sampler != "auto":
+        return space.sampler
+    name, why = chosen(space)
+    return f"auto: {name}, {why}" if why else f"auto: {name}"
 
 
 def _rules_text(space: SearchSpace, info: DeviceInfo) -> str:

@@ -237,11 +237,11 @@ class _Run:
         return replace(result, report=write_report(result, self.study.directory))
 
     def _ending(self, reason: StopReason) -> Ending:
-        complete = reason in (StopReason.TRIALS, StopReason.EXHAUSTED)
+        complete = reason in (StopReason.TRIALS, StopReason.EXHAUSTED, StopReason.GAIN)
         return Ending(
             complete=complete,
             crashed=reason is StopReason.CRASHES,
-            stopped="" if complete else _stopped_text(reason, self.new),
+            stopped=_stopped_text(reason, self.resolved.space, self.new),
             elapsed_s=self.before_s + self.launcher.now_s(),
         )
 
@@ -276,7 +276,11 @@ class _Run:
         )
 
 
-def _stopped_text(reason: StopReason, records: Sequence[TrialRecord]) -> str:
+def _stopped_text(reason: StopReason, space: SearchSpace, records: Sequence[TrialRecord]) -> str:
+    if reason in (StopReason.TRIALS, StopReason.EXHAUSTED):
+        return ""
+    if reason is StopReason.GAIN:
+        return f"one more trial is expected to gain less than {100 * (space.budget.gain or 0):g} %"
     if reason is StopReason.TIME:
         return "stopped by time"
     if reason is StopReason.INTERRUPTED:

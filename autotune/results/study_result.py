@@ -58,7 +58,7 @@ class Ending:
         complete: All trials asked for, or all there are, have been run.
         crashed: It was given up because trials failed alike, one after the other.
         handed_over: Other workers of the study go on with it, and prove what is best.
-        stopped: Why it ended earlier, in words; empty if it is complete.
+        stopped: Why it ended before all trials were run, in words; else empty.
         elapsed_s: Seconds of all runs together, virtual ones included.
     """
 

@@ -277,7 +277,10 @@ def standing(result: StudyResult) -> list[tuple[str, str]]:
         trials += f" ({words.counts_text(counted)})"
     if apart := {o: n for o, n in result.counts.items() if o not in counted}:
         trials += f"; not counted: {words.counts_text(apart)}"
-    search = "complete" if ending.complete else f"not complete: {ending.stopped or 'still running'}"
+    if ending.complete:
+        search = f"complete: {ending.stopped}" if ending.stopped else "complete"
+    else:
+        search = f"not complete: {ending.stopped or 'still running'}"
     pairs = [("Trials", trials), ("Search", search)]
     if ending.elapsed_s:
         clock = "Time" if result.facts.origin == "measured" else "Time, mostly virtual"

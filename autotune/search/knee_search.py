@@ -65,6 +65,9 @@ class KneeSampler:
                     return config
         return None
 
+    def expected_gain(self, history: Sequence[Attempt]) -> float | None:
+        """Nothing: the search ends by itself once the knees are settled."""
+
 
 def check_knee(space: SearchSpace) -> None:
     """Refuse a space of which no knee can be told.

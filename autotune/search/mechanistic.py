@@ -1,4 +1,4 @@
-"""The project's own sampler: a few probes, then the trial that promises the recommendation most.
+"""The project's own way to propose trials, as an optuna sampler.
 
 An ordinary optuna sampler, for ask/tell and `optimize`, on any storage, with any number of
 workers. It keeps no state that matters between asks (parsed trials are cached), so that
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,157 +28,16 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.core.codec import from_json_dict
 from autotune.core.objective import Objective
-from autotune.core.records import Config, Floats, Ints, Scalar, TrialRecord
+from autotune.core.records import Floats, Scalar, TrialRecord
 from autotune.search.encoding import Dimension, Encoding
-from autotune.search.posterior import (
-    VALUE_SCALE,
-    Observation,
-    Posterior,
-    Question,
-    config_of,
-    encode,
-    observe,
-)
+from autotune.search.posterior import Posterior
+from autotune.search.proposer import Candidates, propose
+from autotune.search.question import Observation, Question, config_of, encode, observe
 from autotune.search.telling import RUNS
 from autotune.space.search_space import SearchSpace
 
-PROBES = 6
-MAX_GRID = 20_000  # larger spaces are searched in random parts and around the best
 MAX_LEVELS = 64  # choices a numeric distribution is cut into
-MAX_FINALISTS = 1000  # configurations whose gain is worked out exactly in one ask
-SMALL_GAIN = 5e-3  # below this expected gain the model is doubted and something new is tried
-DOUBT = 3.0
-
-
-class Candidates:
-    """The configurations that may be proposed, as rows of choice indices.
-
-    Attributes:
-        rows: All of them, or in a very large space a random part.
-        is_whole: True if it is all of them.
-    """
-
-    def __init__(
-        self,
-        encoding: Encoding,
-        space: SearchSpace | None,
-        seed: int,
-        *,
-        rows: Ints | None = None,
-    ) -> None:
-        """List what `space` allows, or take `rows` as all there is."""
-        self.encoding = encoding
-        self._space = space
-        self.sizes = [len(d.choices) for d in encoding.dimensions]
-        self.is_whole = rows is not None or math.prod(self.sizes) <= MAX_GRID
-        self.rows: Ints = rows if rows is not None else self._allowed(self._listed(seed))
-        self.features = encoding.features(self.rows)
-
-    def _listed(self, seed: int) -> Ints:
-        """All rows, or many random ones."""
-        if self.is_whole:
-            flat = np.arange(math.prod(self.sizes))
-            return np.stack(np.unravel_index(flat, self.sizes), axis=1)
-        rng = np.random.default_rng(seed)
-        drawn = [rng.integers(size, size=MAX_GRID // 2) for size in self.sizes]
-        return np.unique(np.stack(drawn, axis=1), axis=0)
-
-    def _allowed(self, rows: Ints) -> Ints:
-        space = self._space
-        if space is None or not space.rules:
-            return rows
-        keep = [space.allows(Config.from_dict(config_of(self.encoding, row))) for row in rows]
-        kept: Ints = rows[np.array(keep, dtype=bool)]
-        return kept
-
-    def code(self, rows: Ints) -> Ints:
-        """One number per row."""
-        code = np.zeros(len(rows), dtype=np.int64)
-        for column, size in enumerate(self.sizes):
-            code = code * size + rows[:, column]
-        return code
-
-    def around(self, centres: Ints) -> Ints:
-        """The allowed configurations that differ from one of `centres` in one parameter."""
-        found = []
-        for column, dimension in enumerate(self.encoding.dimensions):
-            moved = np.repeat(centres, len(dimension.choices), axis=0)
-            moved[:, column] = np.tile(np.arange(len(dimension.choices)), len(centres))
-            found.append(moved)
-        return self._allowed(np.unique(np.vstack(found), axis=0))
-
-
-def propose(
-    posterior: Posterior,
-    grid: Candidates,
-    *,
-    pending: Ints,
-    barred: set[tuple[int, ...]],
-    number: int,
-    seed: int,
-) -> tuple[int, ...] | None:
-    """The configuration whose measurement should help most.
-
-    Args:
-        pending: Configurations being measured by others.
-        barred: Configurations that must not come again.
-        number: How many trials there have been, to number the probes.
-    Returns:
-        A row of choice indices; None if there is nothing left to propose.
-    """
-    rows, features = grid.rows, grid.features
-    if not grid.is_whole and len(posterior.tested):
-        rows = np.unique(np.vstack([rows, grid.around(posterior.tested[-5:])]), axis=0)
-        features = grid.encoding.features(rows)
-    free = ~np.isin(grid.code(rows), grid.code(_as_rows(barred, len(grid.sizes))))
-    if not free.any():
-        return None
-    runs = np.where(free, posterior.runs(rows, features), -1.0)
-    if posterior.surrogate is None or number < PROBES:
-        best = _probe(rows, runs, number, grid.sizes, seed)
-        return tuple(rows[best].tolist())
-    posterior = posterior.expecting(pending)
-    assert posterior.surrogate is not None
-    cross = posterior.surrogate.cross(features)
-    finalists = np.arange(len(rows))
-    if len(rows) > MAX_FINALISTS:
-        rough = posterior.gain(cross, rough=True) * runs
-        finalists = np.argpartition(-rough, MAX_FINALISTS)[:MAX_FINALISTS]
-        cross = cross.take(finalists)
-    gain = np.where(runs[finalists] < 0, -1.0, posterior.gain(cross) * runs[finalists])
-    if gain.max() < SMALL_GAIN:
-        tried = np.isin(grid.code(rows[finalists]), grid.code(posterior.tested))
-        gain = posterior.gain(cross, doubt=DOUBT) * np.where(tried, 1e-6, 1.0)
-        gain = np.where(runs[finalists] < 0, -1.0, gain * runs[finalists])
-    best = int(finalists[np.argmax(gain)])
-    return tuple(rows[best].tolist())
-
-
-def _as_rows(rows: Iterable[tuple[int, ...]], width: int) -> Ints:
-    return np.array(list(rows), dtype=np.int64).reshape(-1, width)
-
-
-def _probe(rows: Ints, runs: Floats, number: int, sizes: Sequence[int], seed: int) -> int:
-    """Index of the row nearest to a point of a design that spreads over all parameters.
-
-    A parameter with few choices goes through them in turn, in an order of the seed's, so that
-    the probes see each; a longer one follows the additive recurrence of the generalised golden
-    ratio (Roberts 2018). The ends of long ladders are left out: they say least about the middle.
-    """
-    rng = np.random.default_rng(seed)
-    count = len(sizes)
-    ratio = 2.0
-    for _ in range(40):
-        ratio = (1.0 + ratio) ** (1.0 / (count + 1))
-    distance = np.zeros(len(rows))
-    for column, size in enumerate(sizes):
-        place = (rng.random() + (number + 1) * ratio ** -(column + 1.0)) % 1.0
-        order = rng.permutation(size)
-        if size <= PROBES:
-            distance += rows[:, column] != order[number % size]
-        else:
-            distance += ((rows[:, column] + 0.5) / size - (0.1 + 0.8 * place)) ** 2
-    return int(np.argmin(np.where(runs > 0.5, distance, distance + 100.0 * (1.0 + (runs < 0)))))
+VALUE_SCALE = 0.4  # values without a known meaning are brought to this spread
 
 
 class MechanisticSampler(BaseSampler):
@@ -204,7 +63,7 @@ class MechanisticSampler(BaseSampler):
         self._grid: Candidates | None = None
         self._grid_key: object = None
         self._plans: dict[int, dict[str, Scalar]] = {}
-        self._records: dict[tuple[int, str], TrialRecord] = {}
+        self._records: dict[tuple[str, int, object], TrialRecord] = {}
 
     # --- what optuna calls ---------------------------------------------------------------------
 
@@ -267,16 +126,18 @@ class MechanisticSampler(BaseSampler):
         """The configuration to measure next."""
         grid = self._grid_for(search_space)
         history = self._history(study, trial, grid.encoding)
-        row = propose(
+        proposal = propose(
             Posterior(grid.encoding, history.question, history.observations),
             grid,
-            pending=_as_rows(history.pending, len(grid.sizes)),
+            pending=history.pending,
             barred=history.barred,
             number=history.number,
             seed=self._seed,
         )
-        if row is None:  # all is barred; optuna wants a configuration all the same
-            row = tuple(grid.rows[trial.number % len(grid.rows)].tolist())
+        if proposal is None:  # all is barred; optuna wants a configuration all the same
+            row: Sequence[int] = grid.rows[trial.number % len(grid.rows)].tolist()
+        else:
+            row = proposal.row
         return config_of(grid.encoding, row)
 
     # --- the study as the model sees it --------------------------------------------------------
@@ -300,7 +161,11 @@ class MechanisticSampler(BaseSampler):
         rows = {t.number: encoding.row({**fixed, **t.params}) for t in trials}
         trials = [t for t in trials if rows[t.number] is not None]
         done = [t for t in trials if t.state is TrialState.COMPLETE]
-        records = {t.number: self._record(t) for t in trials if RECORD_KEY in t.user_attrs}
+        records = {
+            t.number: self._record(study, t)
+            for t in trials
+            if t.state.is_finished() and RECORD_KEY in t.user_attrs
+        }
         pending = [t for t in trials if t.state is TrialState.RUNNING]
         failed = [t for t in trials if t.state is TrialState.FAIL]
         accidents = [t for t in failed if not _is_retried(records.get(t.number))]
@@ -322,11 +187,11 @@ class MechanisticSampler(BaseSampler):
             number=len(done) + len(pending) + len(accidents),
         )
 
-    def _record(self, trial: FrozenTrial) -> TrialRecord:
+    def _record(self, study: Study, trial: FrozenTrial) -> TrialRecord:
         """The record of a trial, parsed once."""
-        raw = trial.user_attrs[RECORD_KEY]
-        key = (trial.number, raw if isinstance(raw, str) else str(raw))
+        key = (study.study_name, trial.number, trial.datetime_complete)
         if key not in self._records:
+            raw = trial.user_attrs[RECORD_KEY]
             plain = json.loads(raw) if isinstance(raw, str) else raw
             self._records[key] = from_json_dict(TrialRecord, plain)
         return self._records[key]

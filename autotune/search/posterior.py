@@ -10,24 +10,21 @@ it breaks it in several of a hundred studies.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from autotune.core.objective import METRICS, Objective
-from autotune.core.records import Config, Floats, Ints, Scalar, TrialRecord
-from autotune.search.encoding import Dimension, Encoding, Features
-from autotune.search.surrogate import (
-    TYPICAL_NOISE,
-    Cross,
-    Data,
-    Functional,
-    Surrogate,
-    square_distance,
-)
-from autotune.space.search_space import SearchSpace
+from autotune.core.records import Floats, Ints
+from autotune.search.costs import TrialCosts
+from autotune.search.cross import Cross, Functional
+from autotune.search.encoding import Encoding, Features
+from autotune.search.question import Bound, Observation, Question
+from autotune.search.repeats import pool
+from autotune.search.scales import Data, square_distance
+from autotune.search.surrogate import Surrogate
 
 MAX_DISTINCT = 120  # configurations the model is built on; the most promising are kept
 FEW_TRIALS = 25
@@ -35,130 +32,8 @@ HELD_FEW, HELD = 0.95, 0.9
 SURE = 0.99  # from here on one measurement is enough: closer to a limit, the lucky are chosen
 VOTE_PRIOR = 0.3  # weight of "it runs" beside the votes of configurations nearby
 TAIL_FREEDOM = 4.0  # degrees of freedom of the probability that a limit holds
-OUTLIER = 2.5  # standard deviations from the median of its repeats that a measurement may count
-MAD_TO_SD = 1.4826
 HEADROOM = 0.4  # of one measurement's noise is kept free below a limit: no one can tell less
 CAUTION = 1.2  # multiplies the model's standard deviation there
-VALUE_SCALE = 0.4  # values without a known meaning are brought to this spread
-
-
-# --- what is asked -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """A limit on a quantity of the model: it holds while the quantity is at most `bound`."""
-
-    quantity: Functional
-    bound: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A study's goal and limits as quantities of the model.
-
-    Attributes:
-        outputs: Keys of `Observation.values`; the first becomes the cycle.
-        coupled: Which of them follow the cycle.
-        utility: What is maximised.
-    """
-
-    outputs: tuple[str, ...]
-    coupled: tuple[bool, ...]
-    utility: Functional
-    limits: tuple[Bound, ...]
-    with_batch: bool
-
-    @classmethod
-    def of(cls, objective: Objective, encoding: Encoding) -> Question:
-        """Everything on a log scale: goals add up, and a limit is a bound on a logarithm."""
-        rate = next((g.metric for g in objective.goals if g.metric in _RATES), "throughput")
-        wanted = [g.metric for g in objective.goals] + [x.metric for x in objective.limits]
-        outputs = (rate, *dict.fromkeys(name for name in wanted if name != rate))
-
-        def quantity(metric: str, sign: float) -> Functional:
-            weights = [0.0] * len(outputs)
-            weights[outputs.index(metric)] = -sign if metric == rate else sign
-            return Functional(weights=tuple(weights), work=sign if metric == rate else 0.0)
-
-        def up(metric: str) -> float:
-            return 1.0 if METRICS[metric].better == "higher" else -1.0
-
-        goals = [quantity(g.metric, up(g.metric) * g.weight) for g in objective.goals]
-        utility = Functional(
-            weights=tuple(sum(column) for column in zip(*(g.weights for g in goals), strict=True)),
-            work=sum(g.work for g in goals),
-        )
-        limits = tuple(
-            Bound(
-                quantity=quantity(x.metric, -up(x.metric)), bound=-up(x.metric) * math.log(x.bound)
-            )
-            for x in objective.limits
-            if x.bound > 0
-        )
-        return cls(
-            outputs=outputs,
-            coupled=tuple(n == rate or METRICS[n].unit == "duration" for n in outputs),
-            utility=utility,
-            limits=limits,
-            with_batch=encoding.has_mechanism,
-        )
-
-    @classmethod
-    def of_values(cls, constraints: Sequence[str], *, as_rate: bool) -> Question:
-        """For trials without records: a value to maximise, and constraints that hold at <= 0."""
-        outputs = ("value", *constraints)
-        limits = tuple(
-            Bound(quantity=Functional(weights=tuple(float(n == c) for n in outputs)), bound=0.0)
-            for c in constraints
-        )
-        first = (-1.0 if as_rate else 1.0, *(0.0 for _ in constraints))
-        return cls(
-            outputs=outputs,
-            coupled=tuple(i == 0 for i in range(len(outputs))),
-            utility=Functional(weights=first, work=1.0 if as_rate else 0.0),
-            limits=limits,
-            with_batch=as_rate,
-        )
-
-
-_RATES = ("throughput", "arrival_rate")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """One finished trial.
-
-    Attributes:
-        row: Choice index of every parameter.
-        values: Output to value on the model's scale (logarithms, but for bare values).
-        runs: False if the configuration cannot run.
-        out_of_memory: True if that is why.
-    """
-
-    row: tuple[int, ...]
-    values: Mapping[str, float] = field(default_factory=dict)
-    runs: bool = True
-    out_of_memory: bool = False
-
-
-def observe(record: TrialRecord, question: Question, encoding: Encoding) -> Observation | None:
-    """What a record tells the model; None if nothing (an accident, a foreign configuration)."""
-    outcome = record.verdict.outcome
-    row = encoding.row(record.config.as_dict())
-    if row is None or not outcome.informs_search:
-        return None
-    if outcome.is_infeasible:
-        return Observation(row=row, runs=False, out_of_memory=outcome.value == "oom")
-    values = {}
-    for metric in question.outputs:
-        value = getattr(record.measurement, METRICS[metric].field, None)
-        if value is not None and value > 0 and math.isfinite(value):
-            values[metric] = math.log(value)
-    return Observation(row=row, values=values)
-
-
-# --- the posterior -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +77,12 @@ class Posterior:
         self.encoding = encoding
         self.question = question
         self.trial_count = len(observations)
+        self._observations = observations
         width = len(encoding.dimensions)
         self.broken = _distinct((o.row for o in observations if not o.runs), width)
         self._starved = _distinct((o.row for o in observations if o.out_of_memory), width)
         working = [o for o in observations if o.runs and o.values]
-        self.tested, values, counts, scatter = _pool(working, question.outputs, width)
+        self.tested, values, counts, scatter = pool(working, question.outputs, width)
         if question.with_batch and len(self.tested):
             log_work = encoding.features(self.tested).log_work
             values[:, 0] = log_work - values[:, 0]  # from a rate to the cycle
@@ -224,6 +100,11 @@ class Posterior:
                 coupled=question.coupled,
             )
             self.surrogate = Surrogate.fit(data, with_batch=question.with_batch)
+
+    @cached_property
+    def costs(self) -> TrialCosts | None:
+        """What trials cost; None if too little is known."""
+        return TrialCosts.fit(self._observations, self.encoding)
 
     @property
     def confidence(self) -> float:
@@ -250,10 +131,12 @@ class Posterior:
         if self.surrogate is None or not len(rows):
             return self
         expected = copy(self)
+        expected.__dict__.pop("incumbent", None)
         expected.surrogate = self.surrogate.expecting(self.encoding.features(rows))
         expected._known = np.vstack([self._known, rows])
         return expected
 
+    @cached_property
     def incumbent(self) -> Incumbent | None:
         """What would be recommended now, None if nothing would."""
         if self.surrogate is None:
@@ -277,6 +160,14 @@ class Posterior:
             runner_up=float(utility.max()),
             place=features.places[best],
         )
+
+    def often(self, count: int) -> Ints:
+        """The configurations that were measured at least `count` times."""
+        if self.surrogate is None:
+            return self.tested[:0]
+        counts = self.surrogate.data.counts[: len(self.tested)]
+        often: Ints = self.tested[counts.max(1) >= count]
+        return often
 
     @property
     def _utility(self) -> Functional:
@@ -335,7 +226,7 @@ class Posterior:
 
         score, before = cross.mean(self._utility), variance(self._utility)
         spread = before / np.sqrt(before + cross.noise_variance(self._utility))
-        best = self.incumbent()
+        best = self.incumbent
         gain = expected_excess(score - (score.min() if best is None else best.score), spread)
         resolved = np.zeros(len(score))
         margin = CAUTION * float(stdtrit(TAIL_FREEDOM, self.confidence))
@@ -368,42 +259,6 @@ def _distinct(rows: Iterable[tuple[int, ...]], width: int) -> Ints:
     return np.array(sorted(set(rows)), dtype=np.int64).reshape(-1, width)
 
 
-def _pool(
-    observations: Sequence[Observation], outputs: Sequence[str], width: int
-) -> tuple[Ints, Floats, Ints, Floats]:
-    """Distinct configurations; of every output the mean, count and sum of squared deviations.
-
-    Single outliers are pulled in first: one in thirty measured tails is far too large.
-    """
-    rows: dict[tuple[int, ...], list[Observation]] = {}
-    for observation in observations:
-        rows.setdefault(observation.row, []).append(observation)
-    shape = len(rows), len(outputs)
-    means, scatter = np.full(shape, math.nan), np.zeros(shape)
-    counts = np.zeros(shape, dtype=np.int64)
-    for column, name in enumerate(outputs):
-        groups = [[o.values[name] for o in g if name in o.values] for g in rows.values()]
-        reach = OUTLIER * _spread_within(groups)
-        for i, group in enumerate(groups):
-            counts[i, column] = len(group)
-            if len(group) > 1:
-                middle = float(np.median(group))
-                kept = np.clip(group, middle - reach, middle + reach) if len(group) > 2 else group
-                means[i, column] = np.mean(kept)
-                scatter[i, column] = np.sum((kept - means[i, column]) ** 2)
-            elif len(group):
-                means[i, column] = group[0]
-    tested = np.array(list(rows), dtype=np.int64).reshape(-1, width)
-    return tested, means, counts, scatter
-
-
-def _spread_within(groups: Sequence[Sequence[float]]) -> float:
-    """Standard deviation of repeats about their median, by its own median; typical if unknown."""
-    apart = [np.abs(np.array(g) - np.median(g)) for g in groups if len(g) > 2]
-    known = np.concatenate([*apart, np.full(4, TYPICAL_NOISE / MAD_TO_SD)])
-    return float(MAD_TO_SD * np.median(known))
-
-
 def _most_promising(values: Floats, question: Question, encoding: Encoding, tested: Ints) -> Ints:
     """Indices of the configurations to build on, the most useful last."""
     if not len(tested):
@@ -416,88 +271,3 @@ def _most_promising(values: Floats, question: Question, encoding: Encoding, test
         excess = excess + limit.quantity.work * encoding.features(tested).log_work
         utility = utility - 3.0 * np.maximum(excess, 0.0)
     return np.argsort(utility, kind="stable")[-MAX_DISTINCT:]
-
-
-# --- for the rest of the project ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What is known of a tested configuration.
-
-    Attributes:
-        score: Posterior mean of the goal: log items/s for a throughput, the weighted sum of
-            logarithms otherwise. `score_sd`: its standard deviation.
-        holds: Probability that every limit holds.
-        trials: How often it was measured.
-    """
-
-    config: Config
-    score: float
-    score_sd: float
-    holds: float
-    trials: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standings:
-    """All tested configurations, and the one to recommend.
-
-    Attributes:
-        ranked: Best posterior mean first.
-        best: The recommended one; None if none holds its limits with `confidence`, shown by two
-            measurements or by a clear margin.
-    """
-
-    ranked: tuple[Standing, ...]
-    best: Standing | None
-    confidence: float
-
-
-def standings(records: Sequence[TrialRecord], space: SearchSpace) -> Standings:
-    """The posterior over the tested configurations of a study, and the recommendation."""
-    encoding = encode(space)
-    question = Question.of(space.objective, encoding)
-    seen = [(r.config, observe(r, question, encoding)) for r in records]
-    observations = [o for _, o in seen if o is not None]
-    configs = {o.row: config for config, o in seen if o is not None}
-    posterior = Posterior(encoding, question, observations)
-    return rank(posterior, configs)
-
-
-def rank(posterior: Posterior, configs: Mapping[tuple[int, ...], Config]) -> Standings:
-    """Order what was tested; `configs` names the configuration of every row."""
-    if posterior.surrogate is None:
-        return Standings(ranked=(), best=None, confidence=posterior.confidence)
-    data = posterior.surrogate.data
-    cross = posterior.surrogate.cross(data.features)
-    utility = posterior.question.utility
-    score, spread = cross.mean(utility), np.sqrt(cross.variance(utility))
-    holds = posterior.holds(cross)
-    found = [
-        Standing(
-            config=configs[tuple(int(i) for i in row)],
-            score=float(score[i]),
-            score_sd=float(spread[i]),
-            holds=float(holds[i]),
-            trials=int(data.counts[i].max()),
-        )
-        for i, row in enumerate(posterior.tested)
-    ]
-    incumbent = posterior.incumbent()
-    best = None if incumbent is None else configs[incumbent.row]
-    return Standings(
-        ranked=tuple(sorted(found, key=lambda s: -s.score)),
-        best=next((s for s in found if s.config == best), None),
-        confidence=posterior.confidence,
-    )
-
-
-def encode(space: SearchSpace) -> Encoding:
-    """The encoding of a space's parameters."""
-    return Encoding([Dimension.of(p.name, p.choices) for p in space.params])
-
-
-def config_of(encoding: Encoding, row: Sequence[int]) -> dict[str, Scalar]:
-    """The parameter values of a row of choice indices."""
-    return {d.name: d.choices[i] for d, i in zip(encoding.dimensions, row, strict=True)}

@@ -1,4 +1,8 @@
-"""What to measure next: always an allowed configuration that nobody has tried yet."""
+"""What to measure next: an allowed configuration that nobody has tried yet, or one to repeat.
+
+Only the mechanistic sampler repeats, and only what it asks for: where a second measurement of a
+promising configuration is worth more than a first one of any other.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,14 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
-from autotune.core.codec import to_json_dict
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Config, Scalar, TrialRecord
+from autotune.core.records import Config, TrialRecord
+from autotune.search.confirm import OPEN_S, reserve_s
 from autotune.search.grid import Grid, Point
-from autotune.search.telling import RUNS, directions, optuna_params, told
+from autotune.search.study_model import StudyModel
+from autotune.search.telling import RUNS, directions, told
 from autotune.space.search_space import SearchSpace
 
 SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")
@@ -28,6 +33,8 @@ BATCH_SHARES = (0.25, 0.5, 0.75)  # of the way, in doublings, from the baseline 
 MAX_DOUBLINGS = 6
 MAX_HISTORY = 300  # configurations a model is fitted to; bounds the time of a proposal
 GP_LOCAL_SEARCHES = 4
+MIN_BASIS = 12  # trials before the model is trusted to say that little is left to gain
+GRID_SHARE = 0.8  # of the time for trials that the whole grid may be expected to take
 MAX_LOST = 5  # a configuration whose worker died this often is not tried again
 
 
@@ -38,8 +45,9 @@ class Attempt(NamedTuple):
     record: TrialRecord | None = None
 
 
-Wish = Callable[[Sequence[Attempt], int], Point]
-"""From the history and a seed to the point a sampler would like, allowed and new or not."""
+Wish = Callable[[Sequence[Attempt], int], "Point | None"]
+"""From the history and a seed to the point a sampler would like, allowed and new or not; None if
+nothing is left."""
 
 
 class Proposer(Protocol):
@@ -51,6 +59,12 @@ class Proposer(Protocol):
     def propose(self, history: Sequence[Attempt]) -> Config | None:
         """The next configuration, None if there is nothing left to measure."""
 
+    def expected_gain(self, history: Sequence[Attempt]) -> float | None:
+        """By how much one more trial is expected to raise the recommendation, relative.
+
+        None while too little is known to say.
+        """
+
 
 class Sampler:
     """Turns what a sampler wishes into what may be run.
@@ -61,28 +75,36 @@ class Sampler:
 
     Attributes:
         name: What is really used.
+        model: What the project's own model makes of a history, whichever sampler proposes.
     """
 
     def __init__(
         self,
         space: SearchSpace,
         name: str,
+        model: StudyModel,
         wish: Wish | None,
         *,
         seed: int,
         probes: int = 0,
         batch_shares: Sequence[float] = (),
+        repeats: bool = False,
     ) -> None:
         self.name = name
+        self.model = model
         self._space = space
         self._grid = Grid(space)
         self._wish = wish
         self._seed = seed
         self._probes = probes
         self._batch_shares = batch_shares
+        self._repeats = repeats
 
     def propose(self, history: Sequence[Attempt]) -> Config | None:
-        """The next configuration, None if every allowed one has been tried."""
+        """The next configuration, None if every allowed one has been tried.
+
+        It has been tried before only if it is to be measured again.
+        """
         counted = [attempt for attempt in history if counts(attempt, history)]
         tried = {attempt.config for attempt in counted}
         for config in (self._space.baseline, *(a.config for a in history)):
@@ -100,8 +122,25 @@ class Sampler:
             probe = next(self._new_probes(counted, taken), None)
             if probe is not None:
                 return self._grid.config(probe)
-        point = self._grid.nearest(self._wish(history, self._seed + len(counted)), taken)
+        if self._space.allowed_count(len(taken) + 1) <= sum(map(self._grid.allows, taken)):
+            return None
+        point = self._wish(history, self._seed + len(counted))
+        if point is not None and not self._repeats:
+            point = self._grid.nearest(point, taken)
         return None if point is None else self._grid.config(point)
+
+    def expected_gain(self, history: Sequence[Attempt]) -> float | None:
+        """By how much one more trial is expected to raise the recommendation, relative.
+
+        None while too little is known to say.
+        """
+        done = self._measured(history)
+        return None if len(done) < MIN_BASIS else self.model.expected_gain(done)
+
+    def _measured(self, history: Sequence[Attempt]) -> list[TrialRecord]:
+        """What the model learns from: finished trials of the space as it is now."""
+        inside = (a.record for a in history if a.record and self._grid.point(a.config) is not None)
+        return [r for r in inside if r.verdict.outcome.informs_search]
 
     def _batch_probe(self, share: float, taken: set[Point]) -> Point | None:
         base = self._grid.point(self._space.baseline)
@@ -133,20 +172,46 @@ def make_sampler(space: SearchSpace, name: str, seed: int) -> Proposer:
     if name not in SAMPLERS:
         raise UsageError(f"sampler {name!r} is unknown; known: {', '.join(SAMPLERS)}")
     shares: Sequence[float] = ()
-    if name == "auto" and space.objective.knee_share is not None:
+    is_auto = name == "auto"
+    if is_auto:
+        name, _ = chosen(space)
+    if name == "knee":
         from autotune.search.knee_search import KneeSampler
 
         return KneeSampler(space)
-    if name == "auto":
-        name = "mechanistic"
+    if is_auto and name == "mechanistic":
         # What a sweep over the batch size alone would find: the gain over it is worth knowing.
         shares = BATCH_SHARES[: space.budget.trials // 6]
     if name == "gp" and not _has("torch"):
         raise UnavailableError("sampler gp needs torch: pip install torch, or sampler: auto")
     # A Gaussian process by itself knows nothing of batch sizes; probes show it the curve's knee.
     probes = min(MAX_PROBES, space.budget.trials // 2) if name == "gp" else 0
-    wish = _wishes(space, name)
-    return Sampler(space, name, wish, seed=seed, probes=probes, batch_shares=shares)
+    model = StudyModel(space, seed)
+    return Sampler(
+        space,
+        name,
+        model,
+        _wishes(space, name, model),
+        seed=seed,
+        probes=probes,
+        batch_shares=shares,
+        repeats=name == "mechanistic",
+    )
+
+
+def chosen(space: SearchSpace) -> tuple[str, str]:
+    """What `auto` stands for in a space, and why."""
+    if space.objective.knee_share is not None:
+        return "knee", ""
+    count = space.allowed_count(space.budget.trials + 1)
+    if count > space.budget.trials:
+        return "mechanistic", ""
+    if space.budget.time_s is not None:
+        window_s = space.trial.duration_s or 0.0
+        left_s = GRID_SHARE * (space.budget.time_s - reserve_s(space))
+        if count * (window_s + OPEN_S) > left_s:
+            return "mechanistic", ""
+    return "grid", f"all {count} configurations fit into the budget"
 
 
 def counts(attempt: Attempt, history: Sequence[Attempt]) -> bool:
@@ -249,14 +314,14 @@ def best_point(grid: Grid, objective: Objective, history: Sequence[Attempt]) -> 
 # --- wishes ------------------------------------------------------------------------------------
 
 
-def _wishes(space: SearchSpace, name: str) -> Wish | None:
+def _wishes(space: SearchSpace, name: str, model: StudyModel) -> Wish | None:
     if name == "grid":
         return None
     grid = Grid(space)
     if name == "random":
         return lambda _history, seed: _random_point(grid, seed)
     if name == "mechanistic":
-        return _mechanistic_wish(space, grid)
+        return _mechanistic_wish(grid, model)
     makers: dict[str, Callable[[int], BaseSampler]] = {
         "gp": _gp_sampler,
         "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
@@ -307,39 +372,20 @@ def _optuna_point(
     return tuple(int(wish.get(p.name, 0)) for p in grid.params)
 
 
-def _mechanistic_wish(space: SearchSpace, grid: Grid) -> Wish:
-    from autotune.search.mechanistic import MechanisticSampler
-
-    inner = MechanisticSampler(space=space, seed=space.trial.seed)  # keeps its grid between asks
-
-    def wish(history: Sequence[Attempt], _seed: int) -> Point:
-        config = space.baseline.changed(**_mechanistic_params(space, grid, inner, history))
-        return grid.point(config) or (0,) * len(grid.sizes)
+def _mechanistic_wish(grid: Grid, model: StudyModel) -> Wish:
+    def wish(history: Sequence[Attempt], _seed: int) -> Point | None:
+        inside = [a for a in history if grid.point(a.config) is not None]
+        counted = [a for a in inside if counts(a, inside)]
+        done = [a.record for a in counted if a.record is not None]
+        proposal = model.next(
+            done,
+            pending={a.config for a in counted if a.record is None},
+            barred={r.config for r in done if not r.verdict.outcome.informs_search},
+            number=len(counted),
+        )
+        return None if proposal is None else proposal.row
 
     return wish
-
-
-def _mechanistic_params(
-    space: SearchSpace, grid: Grid, inner: BaseSampler, history: Sequence[Attempt]
-) -> dict[str, Scalar]:
-    """Ask the project's own sampler, which reads real values and whole records."""
-    scratch = optuna.create_study(directions=directions(space.objective), sampler=inner)
-    _, distributions = optuna_params(space, space.baseline, ())
-    for config, record in history:  # one trial for each: the sampler goes by trial numbers
-        message = None if record is None else told(record, space.objective)
-        known = grid.point(config) is not None
-        params = {name: config.as_dict()[name] for name in distributions} if known else {}
-        scratch.add_trial(
-            optuna.trial.create_trial(
-                state=TrialState.RUNNING if message is None else message.state,
-                values=None if message is None else message.values,
-                params=params,
-                distributions=distributions if known else {},
-                user_attrs={} if record is None else {"record": to_json_dict(record)},
-                constraints=dict(message.constraints) if message and message.values else None,
-            )
-        )
-    return scratch.ask(fixed_distributions=distributions).params
 
 
 Example = tuple[Point, "list[float] | None", "dict[str, float]"]

@@ -40,6 +40,7 @@ class StopReason(str, Enum):
     TRIALS = "trials"
     TIME = "time"
     EXHAUSTED = "exhausted"
+    GAIN = "gain"
     CRASHES = "crashes"
     INTERRUPTED = "interrupted"
 
@@ -49,11 +50,16 @@ class StopReason(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A configuration to be measured, claimed for this worker."""
+    """A configuration to be measured, claimed for this worker.
+
+    Attributes:
+        again: It has been measured before; the sampler asks for another measurement.
+    """
 
     number: int
     config: Config
     phase: Phase
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,10 +235,13 @@ class Study(StoredStudy):
             counted = sum(counts(a, history) for a in history)
             if counted >= self.space.budget.trials:
                 return StopReason.TRIALS
+            if self._gains_little(history):
+                return StopReason.GAIN
             config = self._sampler.propose(history)
             if config is None:
                 return StopReason.EXHAUSTED
-            return self._claim(config, trials)
+            again = any(a.config == config and counts(a, history) for a in history)
+            return self._claim(config, trials, again=again)
 
     def tell(self, record: TrialRecord) -> TrialRecord:
         """Keep a trial's record and finish the trial.
@@ -285,7 +294,15 @@ class Study(StoredStudy):
     def _history(self, trials: Sequence[FrozenTrial]) -> list[Attempt]:
         return [Attempt(_config(trial), self._record(trial)) for trial in trials]
 
-    def _claim(self, config: Config, trials: Sequence[FrozenTrial]) -> Asked:
+    def _gains_little(self, history: Sequence[Attempt]) -> bool:
+        """True if one more trial is expected to gain less than the budget asks for."""
+        least = self.space.budget.gain
+        if least is None:
+            return False
+        gain = self._sampler.expected_gain(history)
+        return gain is not None and gain < least
+
+    def _claim(self, config: Config, trials: Sequence[FrozenTrial], *, again: bool) -> Asked:
         params, distributions = optuna_params(self.space, config, trials)
         # Whatever happens, the session is over within its own limit and that of its opening.
         lease = new_lease(self._worker, lasts_s=2 * self.space.trial.timeout_s + 60.0)
@@ -293,14 +310,19 @@ class Study(StoredStudy):
             state=TrialState.RUNNING,
             params=params,
             distributions=distributions,
-            user_attrs={"config": config.as_dict(), "lease": lease, "outcome": "running"},
+            user_attrs={
+                "config": config.as_dict(),
+                "lease": lease,
+                "outcome": "running",
+                **({"again": True} if again else {}),
+            },
         )
         # One operation of the storage: a trial is never seen without its configuration.
         trial_id = self._storage.create_new_trial(self._study._study_id, template_trial=template)
         number = self._storage.get_trial_number_from_id(trial_id)
         self._running[number] = trial_id
         phase: Phase = "baseline" if config == self.space.baseline else "search"
-        return Asked(number=number, config=config, phase=phase)
+        return Asked(number=number, config=config, phase=phase, again=again)
 
     def _finish(self, trial_id: int, record: TrialRecord) -> None:
         """Write everything of a trial, its state last; may be repeated."""

@@ -1,18 +1,6 @@
 """A model of served throughput and of whatever is limited, for a search of a few dozen trials.
 
-**Mechanism.** `I` instances that each serve batches of `b` items back to back take a cycle of
-`T = I b / X` seconds for a throughput of `X` items/s. A cycle has a part that does not grow
-with the batch (launches, copies' overhead) and a part that does, and the two may overlap:
-
-    log T = (1/p) log(t0^p + (t1 b)^p),    p = 1: one after the other; p -> inf: the longer one
-
-`log t0` and `log t1` are sums of main effects, one group per parameter other than the batch.
-Each effect has a Gaussian prior (partial pooling): an ordered parameter a slope and a smooth
-deviation, any other parameter an independent value per choice. An instance count's slope lies
-between 0 (instances do not notice each other) and 1 (they take turns).
-
-Kernels see slices of `b/m` items (`m` micro-batches) and may pad them to whole tiles, so that
-`log t1` also has an effect of log(padded / unpadded) for each of a few tile sizes.
+**Mechanism**: the cycle time `T` of all instances as a function of the batch, see `mechanism`.
 
 **What the mechanism misses** (cliffs, interactions) is a Gaussian process with a Matern-3/2
 kernel, a little of it much shorter, whose batch axis is `b/m` too. Every further output
@@ -28,186 +16,30 @@ that follow the cycle. `theta` is found by iterating that linearisation; the few
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
-from autotune.core.records import Floats, Ints
-from autotune.search.encoding import EFFECT_SD, TILES, Features
+from autotune.core.records import Floats
+from autotune.search.cross import Cross, Functional
+from autotune.search.encoding import Features
+from autotune.search.mechanism import Mechanism
+from autotune.search.scales import (
+    OUTPUT_MEAN_SD,
+    TYPICAL_LENGTH,
+    TYPICAL_NOISE,
+    TYPICAL_SPREAD,
+    Data,
+    Scales,
+    matern,
+    output_basis,
+    penalty,
+)
 
 MAX_STEPS = 8  # of the linearisation
 MAX_FIT_CONFIGS = 45  # the scales are fitted on at most so many configurations
-OUTPUT_MEAN_SD = 0.5  # of the level of an output's own process
-ROUGH = 0.15  # share of the residual's variance that is of short length: steps, single odd points
+MAX_SWEEPS = 3  # of their coordinate ascent
 JITTER = 1e-8
-
-
-# --- the mechanism -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mechanism:
-    """log T as a function of the standardised effects `theta`; see the module's docstring."""
-
-    level: float  # mean of the observed log T
-    level_per_item: float  # mean of the observed log(T / b)
-    with_batch: bool
-
-    INSTANCE_SLOPE = 0.35
-    SLICE_SLOPE = 0.5
-    LEVEL_SD = 1.5
-    SHARPNESS = math.log(1.5)
-    SHARPNESS_SD = 0.5
-
-    def size(self, features: Features) -> int:
-        """Length of theta."""
-        count = 1 + int(features.effects.shape[1])
-        return 2 * count + len(TILES) + 1 if self.with_batch else count
-
-    def evaluate(self, features: Features, theta: Floats) -> tuple[Floats, Floats]:
-        """log T of each row, and its derivative in theta, shape (rows, len(theta))."""
-        count = 1 + features.effects.shape[1]
-        basis = np.hstack([np.full((len(features.effects), 1), self.LEVEL_SD), features.effects])
-        if not self.with_batch:
-            return self.level + basis @ theta, basis
-        shared = self.INSTANCE_SLOPE * features.log_instances
-        fixed = self.level - 1.0 + shared + self.SLICE_SLOPE * features.log_slices
-        fixed = fixed + basis @ theta[:count]
-        growing = self.level_per_item + shared + features.log_batch
-        growing = (
-            growing + basis @ theta[count : 2 * count] + features.padding @ theta[2 * count : -1]
-        )
-        sharpness = math.exp(self.SHARPNESS + self.SHARPNESS_SD * theta[-1])
-        log_cycle = np.logaddexp(sharpness * fixed, sharpness * growing) / sharpness
-        share = np.exp(sharpness * (fixed - log_cycle))  # of the cycle that does not grow
-        mean = share * fixed + (1 - share) * growing
-        slope = self.SHARPNESS_SD * (mean - log_cycle)  # d/dlog p of the power mean
-        grown = (1 - share)[:, None] * np.hstack([basis, features.padding])
-        jacobian = np.hstack([share[:, None] * basis, grown, slope[:, None]])
-        return log_cycle, jacobian
-
-
-# --- data and scales ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
-    """Observed outputs of distinct configurations.
-
-    Attributes:
-        values: Mean over repeats, shape (configurations, outputs), NaN where unknown; the
-            first output is log T.
-        counts: Number of repeats, same shape.
-        scatter: Sum of squared deviations of the repeats from their mean, same shape.
-        coupled: Which outputs follow the cycle; the first does by definition.
-    """
-
-    features: Features
-    values: Floats
-    counts: Ints
-    scatter: Floats
-    coupled: tuple[bool, ...]
-
-    def take(self, index: Ints) -> Data:
-        """Some of the configurations."""
-        return replace(
-            self,
-            features=self.features.take(index),
-            values=self.values[index],
-            counts=self.counts[index],
-            scatter=self.scatter[index],
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scales:
-    """The model's few free scales, all as standard deviations of logarithms.
-
-    Attributes:
-        length: Multiplies the residual's lengths.
-        spread: Of each output's own process; of the first, the residual of log T.
-        noise: Of one measurement of each output.
-    """
-
-    length: float
-    spread: tuple[float, ...]
-    noise: tuple[float, ...]
-
-    def moved(self, name: str, output: int, up: bool) -> Scales:
-        """One scale a step up or down its ladder; unchanged at the end of it."""
-        step, (low, high) = _LADDERS[name]
-        values = [self.length] if name == "length" else list(getattr(self, name))
-        value = values[output] * step if up else values[output] / step
-        if not low <= value <= high:
-            return self
-        if name == "length":
-            return replace(self, length=value)
-        values[output] = value
-        if name == "spread":
-            return replace(self, spread=tuple(values))
-        return replace(self, noise=tuple(values))
-
-
-TYPICAL_LENGTH, LENGTH_STEP, LENGTH_RANGE = 1.0, 1.5, (0.4, 2.5)
-TYPICAL_SPREAD, SPREAD_STEP, SPREAD_RANGE = 0.12, 1.6, (0.015, 1.0)
-TYPICAL_NOISE, NOISE_STEP, NOISE_RANGE = 0.035, 1.25, (0.002, 0.5)
-_LADDERS = {
-    "length": (LENGTH_STEP, LENGTH_RANGE),
-    "spread": (SPREAD_STEP, SPREAD_RANGE),
-    "noise": (NOISE_STEP, NOISE_RANGE),
-}
-MAX_SWEEPS = 3  # of the coordinate ascent
-
-
-def _penalty(scales: Scales) -> float:
-    """Minus the log prior: lognormal about typical values, wide enough for data to overrule."""
-    spread = sum(math.log(s / TYPICAL_SPREAD) ** 2 / 2 for s in scales.spread)
-    noise = sum(math.log(s / TYPICAL_NOISE) ** 2 / (2 * 0.5**2) for s in scales.noise)
-    return spread + noise + math.log(scales.length) ** 2 / 2
-
-
-def square_distance(left: Floats, right: Floats) -> Floats:
-    """Squared distance of every row of `left` to every row of `right`."""
-    square: Floats = left @ (-2.0 * right.T)
-    square += (left**2).sum(1)[:, None]
-    square += (right**2).sum(1)
-    return np.maximum(square, 0.0, out=square)
-
-
-def matern(left: Floats, right: Floats, length: float) -> Floats:
-    """Correlation of all rows of `left` with all of `right`: Matern-3/2, and a rough part."""
-    root = square_distance(left, right)
-    root *= 3.0 / length**2
-    np.sqrt(root, out=root)
-    decay = np.exp(-root)
-    root += 1.0
-    root *= (1.0 - ROUGH) * decay
-    decay **= 2
-    decay **= 2  # exp(-4 root): a quarter of the length
-    decay *= ROUGH
-    root += decay
-    return root
-
-
-def output_basis(features: Features) -> Floats:
-    """Linear part of an output's own process: main effects, batch and slice size."""
-    slice_size = features.log_batch - features.log_slices
-    linear = np.stack([features.log_batch, slice_size, features.log_instances], axis=1)
-    basis: Floats = np.hstack([features.effects / EFFECT_SD, 0.5 * linear])
-    return basis
-
-
-# --- the posterior -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Functional:
-    """A quantity asked of the model: a weighted sum of outputs plus `work` times log(I b)."""
-
-    weights: tuple[float, ...]
-    work: float = 0.0
 
 
 class Surrogate:
@@ -347,7 +179,7 @@ class Surrogate:
                 correlations[scales.length] = matern(places, places, scales.length)
             covariance = self._covariance(jacobian, scales, correlations[scales.length])
             misfit = _minus_log_likelihood(covariance, residual) + _repeats_misfit(data, scales)
-            return misfit + _penalty(scales)
+            return misfit + penalty(scales)
 
         best, best_loss = self.scales, loss(self.scales)
         for _ in range(MAX_SWEEPS):
@@ -373,8 +205,14 @@ class Surrogate:
 
     # Answers.
 
-    def cross(self, features: Features) -> Cross:
-        """Prepare answers for the configurations of `features`."""
+    def cross(self, features: Features, *, rough: bool = False) -> Cross:
+        """Prepare answers for the configurations of `features`.
+
+        Args:
+            rough: In single precision where it costs most, to screen many configurations.
+        """
+        precision = np.float32 if rough else np.float64
+        here, known = (f.places.astype(precision) for f in (features, self.data.features))
         log_cycle, jacobian = self.mechanism.evaluate(features, self.theta)
         return Cross(
             surrogate=self,
@@ -382,7 +220,7 @@ class Surrogate:
             log_cycle=log_cycle,
             jacobian=jacobian,
             basis=output_basis(features),
-            correlation=matern(features.places, self.data.features.places, self.scales.length),
+            correlation=matern(here, known, self.scales.length),
         )
 
 
@@ -409,102 +247,3 @@ def _repeats_misfit(data: Data, scales: Scales) -> float:
     noise = np.array(scales.noise)
     more = np.maximum(data.counts - 1, 0).sum(0)
     return float((more * np.log(noise) + 0.5 * data.scatter.sum(0) / noise**2).sum())
-
-
-@dataclass(frozen=True, kw_only=True)  # no slots: a property is cached
-class Cross:
-    """Some configurations seen against the data of a fitted model."""
-
-    surrogate: Surrogate
-    features: Features
-    log_cycle: Floats
-    jacobian: Floats
-    basis: Floats
-    correlation: Floats
-
-    def take(self, index: Ints) -> Cross:
-        """Some of the configurations."""
-        return replace(
-            self,
-            features=self.features.take(index),
-            log_cycle=self.log_cycle[index],
-            jacobian=self.jacobian[index],
-            basis=self.basis[index],
-            correlation=self.correlation[index],
-        )
-
-    def mean(self, asked: Functional) -> Floats:
-        """Posterior mean of a quantity."""
-        model = self.surrogate
-        follow = sum(w for w, c in zip(asked.weights, model.data.coupled, strict=True) if c)
-        followed = model._per_config(model._weights * model._follows)
-        spread = model.scales.spread
-        # The linearised mechanism, which interpolates the data whether or not theta has settled.
-        moved = model._jacobian.T @ followed - model.theta
-        cycle = self.log_cycle + self.jacobian @ moved
-        cycle = cycle + spread[0] ** 2 * (self.correlation @ followed)
-        mean: Floats = follow * cycle + asked.work * self.features.log_work
-        for output, weight in enumerate(asked.weights):
-            if output == 0 or weight == 0:
-                continue
-            pull = model._per_config(model._weights * (model._output == output))
-            own = self.basis @ (model._basis.T @ pull) + self.correlation @ pull
-            own = OUTPUT_MEAN_SD**2 * pull.sum() + spread[output] ** 2 * own
-            mean = mean + weight * (model._means[output] + own)
-        return mean
-
-    def variance(self, asked: Functional) -> Floats:
-        """Posterior variance of a quantity, noise of a measurement not included."""
-        known = np.zeros_like(self.white[0])
-        for weight, white in zip(asked.weights, self.white, strict=True):
-            known += weight * white
-        model = self.surrogate
-        spread = model.scales.spread
-        follow = sum(w for w, c in zip(asked.weights, model.data.coupled, strict=True) if c)
-        prior = follow**2 * ((self.jacobian**2).sum(1) + spread[0] ** 2)
-        own = (self.basis**2).sum(1) + 1.0
-        for weight, s in zip(asked.weights[1:], spread[1:], strict=True):
-            prior += weight**2 * (OUTPUT_MEAN_SD**2 + s**2 * own)
-        variance: Floats = np.maximum(prior - np.einsum("ij,ij->j", known, known), 1e-12)
-        return variance
-
-    @cached_property
-    def white(self) -> tuple[Floats, ...]:
-        """Covariance of every output here with the data, whitened: shape (data, here) each."""
-        import scipy.linalg as linalg
-
-        model = self.surrogate
-        spread = model.scales.spread
-        cycle = model._jacobian @ self.jacobian.T + spread[0] ** 2 * self.correlation.T
-        cycle = cycle[model._config] * model._follows[:, None]
-        own = model._basis @ self.basis.T + self.correlation.T
-        found = []
-        for output, coupled in enumerate(model.data.coupled):
-            cross = cycle.copy() if coupled else np.zeros_like(cycle)
-            if output > 0:
-                here = model._output == output
-                covariance = OUTPUT_MEAN_SD**2 + spread[output] ** 2 * own
-                cross[here] += covariance[model._config[here]]
-            found.append(
-                linalg.solve_triangular(
-                    model._lower, cross, lower=True, check_finite=False, overwrite_b=True
-                )
-            )
-        return tuple(found)
-
-    def rough_variance(self, asked: Functional) -> Floats:
-        """A cheap stand-in for `variance`, from the nearest configuration alone; for screening."""
-        spread = self.surrogate.scales.spread
-        follow = sum(
-            w for w, c in zip(asked.weights, self.surrogate.data.coupled, strict=True) if c
-        )
-        own = sum((w * s) ** 2 for w, s in zip(asked.weights[1:], spread[1:], strict=True))
-        prior = (follow * spread[0]) ** 2 + own
-        nearest = self.correlation.max(axis=1)
-        rough: Floats = prior * np.maximum(1.0 - nearest**2, 0.05) + 1e-6
-        return rough
-
-    def noise_variance(self, asked: Functional) -> float:
-        """Variance that one measurement adds to the quantity."""
-        pairs = zip(asked.weights, self.surrogate.scales.noise, strict=True)
-        return sum((weight * noise) ** 2 for weight, noise in pairs)

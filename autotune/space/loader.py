@@ -91,7 +91,9 @@ class _Resolver:
             params=every,
             rules=self._rules(every, is_replay=is_replay),
             wanted_baseline=self._baseline(every, is_open=is_replay),
-            budget=Budget(trials=file.budget.trials, time_s=file.budget.time),
+            budget=Budget(
+                trials=file.budget.trials, time_s=file.budget.time, gain=file.budget.gain
+            ),
             trial=self._placed(("trial",), lambda: sections.trial(file.trial)),
             sampler=file.sampler,
             confirm=self._placed(("confirm",), lambda: sections.confirm(file.confirm)),

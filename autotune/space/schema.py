@@ -20,6 +20,7 @@ Number = Annotated[float, BeforeValidator(lambda node: float(scalars.number(node
 Seed = Annotated[int, BeforeValidator(scalars.whole(0, scalars.MAX_SEED))]
 Count = Annotated[int, BeforeValidator(scalars.whole())]
 Duration = Annotated[float, BeforeValidator(scalars.quantity("duration"))]
+Share = Annotated[float, BeforeValidator(scalars.quantity("ratio"))]
 Alpha = Annotated[float, BeforeValidator(scalars.real(0.0, 0.5))]
 Noise = Annotated[float, BeforeValidator(scalars.real(-1e-12, 1.0))]
 AnyNode = Annotated[Any, BeforeValidator(lambda node: node)]
@@ -112,6 +113,7 @@ class LoadSection(Section):
 class BudgetSection(Section):
     trials: Count = 40
     time: Duration | None = None
+    gain: Share | None = None
 
 
 class TrialSection(Section):

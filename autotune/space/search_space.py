@@ -56,10 +56,16 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Trials in total over all runs of the study; seconds of one run, confirmation included."""
+    """Trials in total over all runs of the study; seconds of one run, confirmation included.
+
+    Attributes:
+        gain: No further trial is run once one more is expected to raise the recommendation by
+            less than this share.
+    """
 
     trials: int = 40
     time_s: float | None = None
+    gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

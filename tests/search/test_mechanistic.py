@@ -17,11 +17,15 @@ from optuna.trial import TrialState
 from search_fakes import make_space, parameters, record_of
 
 from autotune.core.codec import to_json_dict
+from autotune.core.insight import Insight
 from autotune.core.objective import Goal, Limit, Objective
 from autotune.core.records import Config, TrialRecord
 from autotune.search.encoding import Dimension, Encoding
-from autotune.search.mechanistic import Candidates, MechanisticSampler, propose
-from autotune.search.posterior import Observation, Posterior, Question, encode, observe, standings
+from autotune.search.mechanistic import MechanisticSampler
+from autotune.search.posterior import Posterior
+from autotune.search.proposer import Candidates, propose
+from autotune.search.question import Observation, Question, encode, observe
+from autotune.search.study_model import StudyModel
 from autotune.search.telling import optuna_params, told
 from autotune.space.rules import Rule
 from autotune.space.search_space import SearchSpace
@@ -29,6 +33,7 @@ from autotune.space.search_space import SearchSpace
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import landscapes
 import search as benchmark
+import strategies
 
 LIMIT_S = 0.004
 BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -78,6 +83,10 @@ def measured(number: int, config: Config, rng: np.random.Generator | None) -> Tr
     )
 
 
+def insight(records: list[TrialRecord], space: SearchSpace) -> Insight:
+    return StudyModel(space, 0).insight(records)
+
+
 def study_of(sampler: MechanisticSampler, storage: Any = None) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(
@@ -118,7 +127,7 @@ def test_thirty_trials_find_a_configuration_near_the_optimum_that_holds_its_limi
     for seed in range(4):
         records = drive(study_of(MechanisticSampler(space=space, seed=seed)), space, 30, seed)
         assert all(space.allows(r.config) for r in records)
-        best = standings(records, space).best
+        best = insight(records, space).best
         assert best is not None
         truth = serve(best.config)
         assert truth["latency_p99_s"] <= LIMIT_S
@@ -128,11 +137,11 @@ def test_thirty_trials_find_a_configuration_near_the_optimum_that_holds_its_limi
 
 
 def test_it_beats_tpe_and_breaks_no_limit_on_structures_not_its_own() -> None:
-    games: dict[str, list[benchmark.Game]] = {"mechanistic": [], "tpe": []}
+    games: dict[str, list[strategies.Game]] = {"mechanistic": [], "tpe": []}
     for name, played in games.items():
-        for kind in ("padding", "cliff", "host_serial", "interference", "overlap"):
-            game = benchmark.Game(landscapes.simulate(kind, 21), 21, 35)
-            benchmark.STRATEGIES[name](game)
+        for kind in ("cliff", "host_serial", "interference"):
+            game = strategies.Game(landscapes.simulate(kind, 21), 21, 30)
+            strategies.STRATEGIES[name](game)
             played.append(game)
     ours, tpe = (benchmark.summary(games[name]) for name in ("mechanistic", "tpe"))
     assert ours["violations"] == 0
@@ -274,16 +283,16 @@ def batch_space() -> SearchSpace:
 
 def test_the_best_clearly_within_its_limit_is_recommended() -> None:
     tails = {4: [0.2], 16: [0.3], 64: [0.6], 128: [1.0], 256: [1.8]}
-    found = standings(records_with_tails(tails), batch_space())
+    found = insight(records_with_tails(tails), batch_space())
     assert found.best is not None
     assert found.best.config.batch_size == 64
-    assert [s.config.batch_size for s in found.ranked][:2] == [256, 128]
+    assert [s.config.batch_size for s in found.beliefs][:2] == [256, 128]
 
 
 def test_one_measurement_close_to_the_limit_is_not_enough_but_many_are() -> None:
     few = {4: [0.2], 16: [0.3], 64: [0.6], 128: [0.94], 256: [1.8]}
     many = {**few, 128: [0.94, 0.93, 0.95, 0.94, 0.92, 0.95]}
-    once, often = (standings(records_with_tails(t), batch_space()).best for t in (few, many))
+    once, often = (insight(records_with_tails(t), batch_space()).best for t in (few, many))
     assert once is not None
     assert often is not None
     assert (once.config.batch_size, often.config.batch_size) == (64, 128)
@@ -291,10 +300,10 @@ def test_one_measurement_close_to_the_limit_is_not_enough_but_many_are() -> None
 
 
 def test_nothing_is_recommended_where_nothing_holds() -> None:
-    found = standings(records_with_tails({1: [2.0], 16: [2.2], 64: [3.0]}), batch_space())
+    found = insight(records_with_tails({1: [2.0], 16: [2.2], 64: [3.0]}), batch_space())
     assert found.best is None
-    assert all(s.holds < 0.05 for s in found.ranked)
-    assert standings([], batch_space()).ranked == ()
+    assert all(s.limit_probability < 0.05 for s in found.beliefs)
+    assert insight([], batch_space()).beliefs == ()
 
 
 def test_a_minimum_of_throughput_and_a_weighted_goal_are_understood() -> None:
@@ -305,13 +314,13 @@ def test_a_minimum_of_throughput_and_a_weighted_goal_are_understood() -> None:
         limits=(Limit(metric="throughput", bound=500.0),),
     )
     tails = {4: [0.2], 16: [0.3], 64: [0.6], 128: [0.94], 256: [1.8]}
-    best = standings(records_with_tails(tails), replace(space, objective=objective)).best
+    best = insight(records_with_tails(tails), replace(space, objective=objective)).best
     assert best is not None
     assert best.config.batch_size == 64  # the fastest of those above 500 items/s
     both = replace(
         objective, goals=(Goal(metric="latency_p99"), Goal(metric="throughput", weight=3))
     )
-    best = standings(
+    best = insight(
         records_with_tails(tails), replace(space, objective=replace(both, limits=()))
     ).best
     assert best is not None
@@ -331,19 +340,18 @@ def play(
     limits = () if limit_s is None else (Limit(metric="latency_p99", bound=limit_s),)
     question = Question.of(Objective(name="o", limits=limits), code)
     candidates = Candidates(code, None, 0)
-    none = np.zeros((0, len(params)), dtype=np.int64)
     seen: list[Observation] = []
     for number in range(count):
-        row = propose(
+        proposal = propose(
             Posterior(code, question, seen),
             candidates,
-            pending=none,
             barred={o.row for o in seen if not o.runs},
             number=number,
             seed=0,
         )
-        if row is None:
+        if proposal is None:
             break
+        row = proposal.row
         values = figures(*(choices[i] for choices, i in zip(params.values(), row, strict=True)))
         seen.append(Observation(row=row, values=values or {}, runs=values is not None))
     return [o.row for o in seen]
@@ -417,8 +425,7 @@ def test_a_long_history_does_not_make_an_ask_slow() -> None:
     def ask_s(count: int) -> float:
         began_s = time.process_time()
         posterior = Posterior(code, question, seen[:count])
-        none = np.zeros((0, 5), dtype=np.int64)
-        assert propose(posterior, candidates, pending=none, barred=set(), number=count, seed=0)
+        assert propose(posterior, candidates, number=count, seed=0)
         return time.process_time() - began_s
 
     short, long = (min(ask_s(count) for _ in range(3)) for count in (100, 1000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,16 @@ from search_fakes import LIMIT_S, make_space, parameters, record_of, served
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.records import Config
 from autotune.search import sampler as sampler_module
-from autotune.search.sampler import MAX_LOST, SAMPLERS, Attempt, counts, make_sampler
+from autotune.search.proposer import MAX_REPEATS
+from autotune.search.sampler import (
+    MAX_LOST,
+    MIN_BASIS,
+    SAMPLERS,
+    Attempt,
+    chosen,
+    counts,
+    make_sampler,
+)
 from autotune.space.search_space import Budget, SearchSpace
 
 
@@ -33,11 +43,15 @@ def outcome_of(config: Config) -> str:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_every_sampler_tries_all_once_then_stops(name: str) -> None:
-    space = make_space()
-    tried = run(space, name, 100)
+def test_every_sampler_tries_all_then_stops(name: str) -> None:
+    space = make_space(trials=23)  # one less than there are, or auto would walk through the grid
+    tried = run(space, name, 150)
     assert tried[0] == space.baseline
-    assert len(tried) == len(set(tried)) == space.combination_count
+    assert len(set(tried)) == space.combination_count
+    if name in ("auto", "mechanistic"):  # which may measure again, but not for ever
+        assert max(Counter(tried).values()) <= MAX_REPEATS
+    else:
+        assert len(tried) == space.combination_count
     assert set(tried) == set(space.configs())
 
 
@@ -72,7 +86,8 @@ def test_gp_begins_with_doubled_batches_then_single_changes() -> None:
 
 def test_auto_sees_what_a_sweep_over_the_batch_alone_would_find() -> None:
     sizes = tuple(2**i for i in range(9))
-    space = make_space(params=parameters(batch_size=sizes, instance_count=(1, 2)))
+    choices = parameters(batch_size=sizes, instance_count=(1, 2, 3, 4, 5))
+    space = make_space(params=choices)
     tried = run(space, "auto", 4)
     assert [c.batch_size for c in tried] == [1, 4, 16, 64]
     assert {c.instance_count for c in tried} == {1}
@@ -153,7 +168,7 @@ def test_a_huge_space_is_never_walked_through() -> None:
     values = tuple(range(1, 1001))
     space = make_space(params=parameters(batch_size=values, a=values, b=(0.0, 0.5, 1.0)))
     space = replace(space, baseline=Config(extra=(("a", 1), ("b", 0.0))))
-    assert len(set(run(space, "auto", 14))) == 14
+    assert len(set(run(space, "auto", 14))) > 10
 
 
 def test_the_model_finds_the_knee_of_a_simple_landscape() -> None:
@@ -175,4 +190,29 @@ def test_names_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler_module, "_has", lambda package: False)
     with pytest.raises(UnavailableError, match="needs torch"):
         make_sampler(make_space(), "gp", 0)
-    assert make_sampler(make_space(), "auto", 0).name == "mechanistic"
+    assert make_sampler(make_space(trials=20), "auto", 0).name == "mechanistic"
+
+
+def test_auto_tries_the_whole_grid_where_that_is_cheaper_than_the_budget() -> None:
+    space = make_space()  # 24 configurations
+    assert chosen(space) == ("grid", "all 24 configurations fit into the budget")
+    assert chosen(make_space(trials=23))[0] == "mechanistic"
+    assert make_sampler(space, "auto", 0).name == "grid"
+    assert make_sampler(space, "mechanistic", 0).name == "mechanistic"
+    hurried, at_leisure = (replace(space, budget=Budget(time_s=s)) for s in (100.0, 400.0))
+    assert chosen(hurried)[0] == "mechanistic"
+    assert chosen(at_leisure)[0] == "grid"
+
+
+def test_what_one_more_trial_is_expected_to_gain_falls() -> None:
+    space = make_space(trials=20)
+    history = [
+        Attempt(c, record_of(i, c, outcome_of(c))) for i, c in enumerate(run(space, "auto", 20))
+    ]
+    sampler = make_sampler(space, "auto", 0)
+    assert sampler.expected_gain(history[: MIN_BASIS - 1]) is None
+    late = sampler.expected_gain(history)
+    early = sampler.expected_gain([a for a in history if a.config.batch_size < 8] * 2)
+    assert late is not None
+    assert early is not None
+    assert late < early

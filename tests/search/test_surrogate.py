@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from autotune.core.records import Floats, Ints, Scalar
+from autotune.search.cross import Functional
 from autotune.search.encoding import Dimension, Encoding
-from autotune.search.surrogate import Data, Functional, Mechanism, Surrogate
+from autotune.search.mechanism import Mechanism
+from autotune.search.scales import Data
+from autotune.search.surrogate import Surrogate
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CORES = ("all", "24|48", "12|24")

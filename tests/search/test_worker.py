@@ -224,5 +224,5 @@ def test_the_same_seed_gives_the_same_study_also_when_resumed(
         parts.seen.append(parts.seen[-1])  # let the next run begin
     configs = [r.config for r in parts.study.records()]
     assert configs == [r.config for r in whole.study.records()]
-    assert len(set(configs)) == 14
+    assert len(set(configs)) >= (14 if sampler in ("tpe", "random") else 10)
     assert {r.verdict.outcome for r in whole.seen} == {Outcome.OK, Outcome.OVER_LIMIT}

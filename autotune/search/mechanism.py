@@ -1,0 +1,68 @@
+"""How a served configuration's cycle time comes about: the part of the model that knows machines.
+
+`I` instances that each serve batches of `b` items back to back take a cycle of `T = I b / X`
+seconds for a throughput of `X` items/s. A cycle has a part that does not grow with the batch
+(launches, copies' overhead) and a part that does, and the two may overlap:
+
+    log T = (1/p) log(t0^p + (t1 b)^p),    p = 1: one after the other; p -> inf: the longer one
+
+`log t0` and `log t1` are sums of main effects, one group per parameter other than the batch.
+Each effect has a Gaussian prior (partial pooling): an ordered parameter a slope and a smooth
+deviation, any other parameter an independent value per choice. An instance count's slope lies
+between 0 (instances do not notice each other) and 1 (they take turns).
+
+Kernels see slices of `b/m` items (`m` micro-batches) and may pad them to whole tiles, so that
+`log t1` also has an effect of log(padded / unpadded) for each of a few tile sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.core.records import Floats
+from autotune.search.encoding import TILES, Features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """log T as a function of the standardised effects `theta`; see the module's docstring."""
+
+    level: float  # mean of the observed log T
+    level_per_item: float  # mean of the observed log(T / b)
+    with_batch: bool
+
+    INSTANCE_SLOPE = 0.35
+    SLICE_SLOPE = 0.5
+    LEVEL_SD = 1.5
+    SHARPNESS = math.log(1.5)
+    SHARPNESS_SD = 0.5
+
+    def size(self, features: Features) -> int:
+        """Length of theta."""
+        count = 1 + int(features.effects.shape[1])
+        return 2 * count + len(TILES) + 1 if self.with_batch else count
+
+    def evaluate(self, features: Features, theta: Floats) -> tuple[Floats, Floats]:
+        """log T of each row, and its derivative in theta, shape (rows, len(theta))."""
+        count = 1 + features.effects.shape[1]
+        basis = np.hstack([np.full((len(features.effects), 1), self.LEVEL_SD), features.effects])
+        if not self.with_batch:
+            return self.level + basis @ theta, basis
+        shared = self.INSTANCE_SLOPE * features.log_instances
+        fixed = self.level - 1.0 + shared + self.SLICE_SLOPE * features.log_slices
+        fixed = fixed + basis @ theta[:count]
+        growing = self.level_per_item + shared + features.log_batch
+        growing = (
+            growing + basis @ theta[count : 2 * count] + features.padding @ theta[2 * count : -1]
+        )
+        sharpness = math.exp(self.SHARPNESS + self.SHARPNESS_SD * theta[-1])
+        log_cycle = np.logaddexp(sharpness * fixed, sharpness * growing) / sharpness
+        share = np.exp(sharpness * (fixed - log_cycle))  # of the cycle that does not grow
+        mean = share * fixed + (1 - share) * growing
+        slope = self.SHARPNESS_SD * (mean - log_cycle)  # d/dlog p of the power mean
+        grown = (1 - share)[:, None] * np.hstack([basis, features.padding])
+        jacobian = np.hstack([share[:, None] * basis, grown, slope[:, None]])
+        return log_cycle, jacobian
