@@ -287,6 +287,7 @@ class Samples:
         arrivals_s: Scheduled arrivals, one array per window, ascending. A call serves
             `item_count` of them from `first_request` on; those of no call were never served.
         rate_per_s: Arrivals per second that were asked for.
+        telemetry: What the device told of itself meanwhile (`devices.readings.summed_up`).
     """
 
     window: Ints
@@ -307,6 +308,7 @@ class Samples:
     arrivals_s: tuple[Floats, ...] = ()
     rate_per_s: float | None = None
     facts: tuple[InstanceFacts, ...] = ()
+    telemetry: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -402,6 +404,9 @@ class Measurement:
         output_difference: Largest difference of an output from the baseline's on the same items,
             relative to the size of the output; None if it was not compared.
         trust: "quiet", or "noisy: why".
+        device_busy_ratio: Share of the time in which the device was busy, by its own telemetry.
+        power_w: Mean power of the device, everybody's work included.
+        telemetry: Further figures that the device told of itself while it was measured.
         environment: Versions, pinned settings and the effective core split.
     """
 

@@ -142,7 +142,8 @@ def next_points(
     Begins with the smallest and the largest, then the middle unless these two say enough; then
     the size at which the peak most likely hides, weighed by what not knowing it would cost; at
     last a size that more likely than not is the knee, and smaller ones that may be, as long as
-    two thirds of the grid are left. Isolated points, and sizes whose P99 is near the limit, are repeated.
+    two thirds of the grid are left. Isolated points, and sizes whose P99 is near the limit, are
+    repeated.
 
     Args:
         batch_sizes, throughput_per_s, latency_p99_s: What is measured so far, as `find_knee`.

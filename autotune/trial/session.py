@@ -10,12 +10,15 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
 from autotune.core.clock import MonotonicClock
 from autotune.core.errors import TrialError
 from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
+from autotune.devices.readings import Watch
+from autotune.devices.telemetry import meter_of
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
 from autotune.measure.request_queue import shared_file
 from autotune.trial import messages
@@ -146,6 +149,8 @@ class ProcessSession:
     def __init__(self, spec: GroupSpec, launcher: Launcher, timeout_s: float) -> None:
         self._is_warm = False
         self._until_s = 0.0
+        cores = sorted({core for own in spec.cores for core in own})
+        self._watch = Watch(meter_of(spec.devices[0], cores))
         self._config = spec.config
         shares = _instances_of_processes(spec)
         zygote = launcher.zygote(_zygote_environment(spec), preload_modules(spec.workload))
@@ -166,6 +171,8 @@ class ProcessSession:
     def begin(self, plan: Plan) -> None:
         now_s = time.monotonic()
         self._until_s = now_s + plan.deadline_s
+        if plan.kind == "time":  # some devices cannot be looked at while they are profiled
+            self._watch.start()
         requests = [messages.Measure(plan, now_s + START_LEAD_S)] * self._group.size
         if not plan.load.is_open or self._group.size == 1:
             self._group.send(requests)
@@ -177,11 +184,15 @@ class ProcessSession:
             os.close(fd)  # the processes have it now, and it goes with them
 
     def result(self) -> Result:
-        replies = self._group.gather(messages.Measured, until_s=self._until_s)
+        try:
+            replies = self._group.gather(messages.Measured, until_s=self._until_s)
+        finally:
+            telemetry = self._watch.stop()
         results = [reply.result for reply in replies]
         if isinstance(results[0], Reported):
-            return results[0]
-        return merge([result for result in results if isinstance(result, Samples)])
+            return _with_telemetry(results[0], telemetry)
+        samples = merge([result for result in results if isinstance(result, Samples)])
+        return replace(samples, telemetry=telemetry)
 
     def measure(self, plan: Plan) -> Result:
         if not self._is_warm:
@@ -201,10 +212,19 @@ class ProcessSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._watch.stop()
         if kind is None or issubclass(kind, TrialError):
             self._group.close()
         else:
             self._group.kill()  # interrupted: at once
+
+
+def _with_telemetry(report: Reported, telemetry: Mapping[str, float]) -> Reported:
+    """A program's report with the power that it does not tell itself, where the device does."""
+    power_w = telemetry.get("power_mean_w")
+    if power_w is None or "power_w" in report.metrics:
+        return report
+    return replace(report, metrics={**report.metrics, "power_w": power_w})
 
 
 def _zygote_environment(spec: GroupSpec) -> Mapping[str, str]:

@@ -1,0 +1,175 @@
+"""Meters: one function per kind of device that looks at it once, without touching it.
+
+Each is None where the tool or library that tells is not there. What a device needs a process of
+its own to tell (npu-smi, cnmon) is asked with a limit of time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.devices.cnmon import parse as parse_cnmon
+from autotune.devices.npu_smi import Chip
+from autotune.devices.npu_smi import parse as parse_npu_smi
+from autotune.devices.readings import Meter, Reading
+
+TOOL_LIMIT_S = 5.0
+_RAPL = "sys/class/powercap/intel-rapl:*/energy_uj"
+
+
+def meter_of(name: str, cores: Sequence[int] = ()) -> Meter | None:
+    """The meter of a device, None if nothing here tells of it.
+
+    Args:
+        name: As a space file has it: "cpu", "npu:0".
+        cores: Host cores to look at, for a CPU; (): all.
+    """
+    kind, _, index = name.partition(":")
+    if kind == "cpu":
+        return _cpu(cores)
+    makers = {"npu": _npu, "cuda": _cuda, "mlu": _mlu}
+    return makers[kind](int(index or 0)) if kind in makers else None
+
+
+# --- CPU ---------------------------------------------------------------------------------------
+
+
+def _cpu(cores: Sequence[int]) -> Meter:
+    import psutil
+
+    psutil.cpu_percent(percpu=True)  # the first call only sets the start
+    energy = _EnergyMeter(Path("/"))
+
+    def read() -> Reading:
+        shares = psutil.cpu_percent(percpu=True)
+        own = [shares[core] for core in cores if core < len(shares)] or shares
+        memory = psutil.virtual_memory()
+        return Reading(
+            utilisation_ratio=sum(own) / len(own) / 100,
+            memory_used_bytes=memory.total - memory.available,
+            memory_total_bytes=memory.total,
+            temperature_c=_hottest(psutil),
+            power_w=energy.power_w(),
+            frequency_hz=_frequency_hz(psutil),
+        )
+
+    return read
+
+
+def _hottest(psutil: Any) -> float | None:
+    with contextlib.suppress(Exception):  # absent on some systems, broken on others
+        sensors = psutil.sensors_temperatures()
+        known = [s.current for key in ("coretemp", "k10temp") for s in sensors.get(key, ())]
+        return max(known) if known else None
+    return None
+
+
+def _frequency_hz(psutil: Any) -> float | None:
+    with contextlib.suppress(Exception):
+        frequency = psutil.cpu_freq()
+        return frequency.current * 1e6 if frequency and frequency.current else None
+    return None
+
+
+class _EnergyMeter:
+    """Power of all CPU packages from the energy counters of the kernel, where they are readable."""
+
+    def __init__(self, root: Path) -> None:
+        self._files = [file for file in root.glob(_RAPL) if ":" not in file.parent.name[11:]]
+        self._last = self._read()
+
+    def power_w(self) -> float | None:
+        """Mean power since the last call; None if it cannot be told, or a counter wrapped."""
+        before, self._last = self._last, self._read()
+        if before is None or self._last is None:
+            return None
+        joules, seconds = self._last[0] - before[0], self._last[1] - before[1]
+        return joules / seconds if joules >= 0 and seconds > 0 else None
+
+    def _read(self) -> tuple[float, float] | None:
+        with contextlib.suppress(OSError, ValueError):
+            joules = sum(int(file.read_text()) for file in self._files) * 1e-6
+            return (joules, time.monotonic()) if self._files else None
+        return None
+
+
+# --- Ascend NPU --------------------------------------------------------------------------------
+
+
+def _npu(index: int) -> Meter | None:
+    if shutil.which("npu-smi") is None:
+        return None
+
+    def read() -> Reading:
+        return _chip(parse_npu_smi(_output("npu-smi", "info")), index).reading
+
+    return read
+
+
+def _chip(chips: Sequence[Chip], index: int) -> Chip:
+    """The chip that the framework calls `index`: by its physical id, else by its place."""
+    by_id = {chip.physical_id: chip for chip in chips if chip.physical_id is not None}
+    return by_id[index] if by_id else chips[index]
+
+
+# --- CUDA --------------------------------------------------------------------------------------
+
+
+def _cuda(index: int) -> Meter | None:
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    except Exception:  # not installed, no driver, no such device: nothing can be told
+        return None
+
+    def ask(question: str, *args: Any) -> Any:
+        with contextlib.suppress(nvml.NVMLError):  # a figure that this product does not have
+            return getattr(nvml, question)(handle, *args)
+        return None
+
+    def read() -> Reading:
+        use, memory = ask("nvmlDeviceGetUtilizationRates"), ask("nvmlDeviceGetMemoryInfo")
+        power_mw = ask("nvmlDeviceGetPowerUsage")
+        clock_mhz = ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
+        return Reading(
+            utilisation_ratio=None if use is None else use.gpu / 100,
+            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_total_bytes=None if memory is None else int(memory.total),
+            temperature_c=ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            power_w=None if power_mw is None else power_mw / 1000,
+            frequency_hz=None if clock_mhz is None else clock_mhz * 1e6,
+        )
+
+    return read
+
+
+# --- Cambricon MLU -----------------------------------------------------------------------------
+
+
+def _mlu(index: int) -> Meter | None:
+    if shutil.which("cnmon") is None:
+        return None
+
+    def read() -> Reading:
+        return parse_cnmon(_output("cnmon", "info", "-c", str(index)))
+
+    return read
+
+
+def _output(*words: str) -> str:
+    done = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TOOL_LIMIT_S,
+        check=True,
+    )
+    return done.stdout.decode("utf-8", errors="replace")

@@ -1,0 +1,102 @@
+"""Meters and the thread that reads them beside a trial."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from autotune.devices.readings import Reading, Watch, summed_up
+from autotune.devices.telemetry import meter_of
+
+TABLE = """\
+| NPU   Name      | Health | Power(W) Temp(C)   Hugepages-Usage(page)      |
+| Chip  Phy-ID    | Bus-Id | AICore(%) Memory-Usage(MB) HBM-Usage(MB)      |
+| 0     910B      | OK     | 100.5    40        0 / 0                      |
+| 0     0         | 0:0    | 10       0 / 0     100 / 65536                |
+| 1     910B      | OK     | 200.5    50        0 / 0                      |
+| 0     1         | 0:1    | 20       0 / 0     200 / 65536                |
+"""
+
+
+def test_figures_over_several_readings() -> None:
+    readings = [
+        Reading(utilisation_ratio=0.5, power_w=10, temperature_c=30, frequency_hz=2e9),
+        Reading(utilisation_ratio=0.7, power_w=20, temperature_c=35, frequency_hz=1e9),
+        Reading(utilisation_ratio=0.6),
+    ]
+    assert summed_up(readings) == pytest.approx(
+        {
+            "utilisation_mean_ratio": 0.6,
+            "power_mean_w": 15.0,
+            "temperature_max_c": 35.0,
+            "frequency_mean_hz": 1.5e9,
+            "frequency_min_hz": 1e9,
+            "readings": 3.0,
+        }
+    )
+    assert summed_up([]) == {} and summed_up([Reading()]) == {}
+
+
+def test_a_watch_reads_until_it_is_stopped_and_begins_anew() -> None:
+    seen = threading.Event()
+    values = iter(range(10_000))
+
+    def meter() -> Reading:
+        value = next(values)
+        if value >= 3:
+            seen.set()
+        return Reading(power_w=float(value))
+
+    watch = Watch(meter, interval_s=0.001)
+    watch.start()
+    assert seen.wait(10)
+    first = watch.stop()
+    assert first["readings"] >= 3 and watch.stop() == first
+    watch.start()
+    assert watch.stop()["power_mean_w"] > first["power_mean_w"]
+    assert "telemetry" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_meter_that_fails_is_not_asked_again() -> None:
+    calls = []
+
+    def meter() -> Reading:
+        calls.append(1)
+        raise OSError("the driver is gone")
+
+    watch = Watch(meter, interval_s=0.001)
+    watch.start()
+    assert watch.stop() == {} and len(calls) <= 1
+    assert Watch(None).stop() == {}
+
+
+def test_this_machines_processor_tells_of_itself() -> None:
+    meter = meter_of("cpu", sorted(os.sched_getaffinity(0)))
+    assert meter is not None
+    reading = meter()
+    assert reading.utilisation_ratio is not None and 0 <= reading.utilisation_ratio <= 1
+    assert reading.memory_used_bytes and reading.memory_total_bytes
+    assert meter_of("simulated") is None
+
+
+def test_an_npu_is_found_by_its_physical_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "npu-smi"
+    tool.write_text(f"#!/bin/sh\ncat <<'EOF'\n{TABLE}EOF\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    meter = meter_of("npu:1")
+    assert meter is not None
+    reading = meter()
+    assert (reading.power_w, reading.utilisation_ratio) == (200.5, 0.2)
+
+
+def test_nothing_to_ask_means_no_meter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert meter_of("npu:0") is None
+    assert meter_of("mlu:0") is None
