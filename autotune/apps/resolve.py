@@ -68,7 +68,10 @@ def resolve(space: SearchSpace) -> Resolved:
         _check_placeholders(space)
         space = _with_existing_files(space)
     rules = info.rules if WORKLOADS[kind].runs == "child" else ()
-    space = replace(space.on_device(info.facts, info.core_ladder, rules), device=info.name)
+    space = space.on_device(
+        info.facts, info.core_ladder, rules, splits=info.splits, why_whole=info.why_whole
+    )
+    space = replace(space, device=info.name)
     if space.objective.knee_share is not None:
         check_knee(space)
     return Resolved(space=space, info=info, origin=_ORIGINS.get(kind, "measured"))

@@ -156,6 +156,8 @@ class GroupSpec:
         cores: Host cores of each instance, `config.instance_count` tuples of core ids.
         environment: Variables set before any framework is imported.
         seed: Seed of weights and of random inputs.
+        preload: Modules that the devices' side in a trial imports.
+        traits: What was found out about the devices that their side in a trial needs to know.
     """
 
     config: Config
@@ -164,6 +166,8 @@ class GroupSpec:
     cores: tuple[tuple[int, ...], ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    preload: tuple[str, ...] = ()
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

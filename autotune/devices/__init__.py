@@ -6,14 +6,14 @@ import importlib
 import re
 
 from autotune.core.errors import UnavailableError, UsageError
-from autotune.devices.base import Device, DeviceInfo, DeviceKind, Discovery
+from autotune.devices.base import Device, DeviceInfo, DeviceKind, Discovery, Seat
 
 DEVICES: dict[str, str] = {
     "cpu": "autotune.devices.cpu:CpuKind",
     "simulated": "autotune.devices.simulated:SimulatedKind",
-    "cuda": "autotune.devices.accelerators:CudaKind",
-    "npu": "autotune.devices.accelerators:NpuKind",
-    "mlu": "autotune.devices.accelerators:MluKind",
+    "cuda": "autotune.devices.cuda:CudaKind",
+    "npu": "autotune.devices.npu:NpuKind",
+    "mlu": "autotune.devices.mlu:MluKind",
 }
 
 AUTO_ORDER = ("npu", "cuda", "mlu", "cpu")
@@ -66,9 +66,13 @@ def discover_all() -> tuple[Discovery, ...]:
     return tuple(device_kind(kind).discover() for kind in DEVICES)
 
 
-def open_device(kind: str, name: str) -> Device:
-    """The child's side of a device; call it after the fork, once per instance."""
-    return device_kind(kind).open(name)
+def open_device(kind: str, name: str, seat: Seat | None = None) -> Device:
+    """The child's side of a device; call it after the fork, once per instance in its thread.
+
+    Args:
+        seat: What part of the device the instance is to have; None: all of it.
+    """
+    return device_kind(kind).open(name, seat)
 
 
 def framework_device(name: str) -> str:

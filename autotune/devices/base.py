@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Union, runtime_checkable
 
-from autotune.core.records import Config, InputSpec
+from autotune.core.records import Config, InputSpec, StageTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,12 @@ class DeviceInfo:
         core_count: Units that `cores_per_instance` splits: CPU cores, SMs, AI Cores.
         facts: Names that rules may use, such as cube_count and vector_count.
         core_ladder: Values that `cores_per_instance: auto` stands for.
+        splits: How `cores_per_instance` can be written beside "all": "count", "cube|vector";
+            empty where the device cannot be split.
+        why_whole: Why it cannot be split, for a message.
         rules: Rules that every configuration on this device must meet.
+        preload: Modules that its side in a trial imports, safe to import before a fork.
+        traits: What was found out about it that its side in a trial needs to know.
     """
 
     name: str
@@ -30,8 +35,26 @@ class DeviceInfo:
     memory_total_bytes: int | None = None
     facts: Mapping[str, int] = field(default_factory=dict)
     core_ladder: tuple[int | str, ...] = ("all",)
+    splits: tuple[str, ...] = ("count",)
+    why_whole: str = ""
     rules: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    traits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """What an instance is to have of its device.
+
+    Attributes:
+        shares_process: True if the instance is one of several threads of a process.
+        traits: Those of the device, see `DeviceInfo`.
+    """
+
+    config: Config = Config()
+    shares_process: bool = False
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +89,26 @@ class Staging(Protocol):
         ...
 
 
+Part = tuple[int, Union[int, None]]
+"""A micro-batch of a call: its number, and how many of its items count; None: all."""
+
+
+@runtime_checkable
+class Pipeline(Staging, Protocol):
+    """Staging of a device that copies and computes at the same time."""
+
+    def run_call(self, call: int, parts: Sequence[Part], run: Callable[..., Any]) -> StageTimes:
+        """Copy the micro-batches, run each, bring the outputs to the host, wait for all of it.
+
+        The next micro-batch is copied while the present one is computed.
+
+        Returns:
+            The stages as the device clocked them; where they overlap, their sum is more than
+            the call took.
+        """
+        ...
+
+
 class DeviceKind(Protocol):
     """The parent's side of a device: nothing here imports a framework or touches the device."""
 
@@ -87,7 +130,7 @@ class DeviceKind(Protocol):
         """What the framework calls the device `name`."""
         ...
 
-    def open(self, name: str) -> Device:
+    def open(self, name: str, seat: Seat | None = None) -> Device:
         """The child's side of the device `name`."""
         ...
 
@@ -124,5 +167,17 @@ class Device(Protocol):
         ...
 
     def is_out_of_memory(self, error: BaseException) -> bool: ...
+
+    def facts(self) -> Mapping[str, str]:
+        """What the instance really has of the device, for the record."""
+        ...
+
+    def wait_for_memory(self, limit_s: float) -> str:
+        """Wait until what earlier trials held is free again.
+
+        Returns:
+            What the user should know if it is not within the limit, else nothing.
+        """
+        ...
 
     def close(self) -> None: ...

@@ -15,7 +15,7 @@ from typing import Any
 from autotune.core.errors import TrialCrashed
 from autotune.core.records import Config, InputSpec
 from autotune.devices import topology
-from autotune.devices.base import Device, DeviceInfo, Discovery, Staging
+from autotune.devices.base import Device, DeviceInfo, Discovery, Seat, Staging
 from autotune.devices.staging import TorchStaging
 
 PINNED_ENVIRONMENT: dict[str, str] = {
@@ -84,7 +84,7 @@ class CpuKind:
         """Always "cpu"."""
         return "cpu"
 
-    def open(self, name: str) -> Device:
+    def open(self, name: str, seat: Seat | None = None) -> Device:
         """The child's side."""
         return CpuDevice()
 
@@ -177,6 +177,14 @@ class CpuDevice:
         if torch is not None and isinstance(error, torch.OutOfMemoryError):
             return True
         return isinstance(error, Exception) and _OUT_OF_MEMORY.search(str(error)) is not None
+
+    def facts(self) -> Mapping[str, str]:
+        """Nothing beyond its cores, which the group records."""
+        return {}
+
+    def wait_for_memory(self, limit_s: float) -> str:
+        """The system takes memory back when a process ends."""
+        return ""
 
     def close(self) -> None:
         """Nothing is held."""

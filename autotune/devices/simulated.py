@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.core.errors import UsageError
 from autotune.core.records import Config, InputSpec
-from autotune.devices.base import Device, DeviceInfo, Discovery, Staging
+from autotune.devices.base import Device, DeviceInfo, Discovery, Seat, Staging
+from autotune.devices.splits import split_ladder
 
 CUBE_COUNT = 24
 VECTOR_COUNT = 48
@@ -30,7 +31,8 @@ class SimulatedKind:
                 "cube_count": CUBE_COUNT,
                 "vector_count": VECTOR_COUNT,
             },
-            core_ladder=("6|12", "8|8", "12|24", "16|16", "all"),
+            core_ladder=split_ladder(CUBE_COUNT, VECTOR_COUNT),
+            splits=("count", "cube|vector"),
         )
         return Discovery(kind="simulated", devices=(info,))
 
@@ -46,7 +48,7 @@ class SimulatedKind:
         """No framework is involved; its name is handed through."""
         return name
 
-    def open(self, name: str) -> Device:
+    def open(self, name: str, seat: Seat | None = None) -> Device:
         """The child's side; its memory and threads are unknown, its time is the clock's."""
         return SimulatedDevice()
 
@@ -80,6 +82,14 @@ class SimulatedDevice:
     def is_out_of_memory(self, error: BaseException) -> bool:
         """True for a MemoryError; declared limits raise the tool's own OutOfMemory."""
         return isinstance(error, MemoryError)
+
+    def facts(self) -> Mapping[str, str]:
+        """Nothing is there to be had."""
+        return {}
+
+    def wait_for_memory(self, limit_s: float) -> str:
+        """The system takes memory back when a process ends."""
+        return ""
 
     def close(self) -> None:
         """Nothing is held."""

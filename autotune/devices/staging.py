@@ -1,4 +1,5 @@
-"""Host-to-device copies of one instance, separate or packed, with nothing allocated per call.
+"""Host-to-device copies of one instance, with nothing allocated per call: one per tensor, one of
+a packed buffer, or one call for many tensors.
 
 The producer of requests is taken to write straight into the host ring: per request and
 micro-batch one flat buffer that holds every input tensor, each starting on a 64-byte boundary.
@@ -7,15 +8,16 @@ not wait for the present compute.
 
 A batch that is not full takes the first items of every tensor. Separate copies then move only
 those; the packed copy still moves the whole buffer, as it is one copy of a fixed layout, and the
-model gets views of the items that count.
+model gets views of the items that count. One call for many tensors moves contiguous memory only:
+of an input whose batch axis is not the first it moves the whole tensor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.core.errors import UsageError
 from autotune.core.records import Config, InputSpec
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 ALIGN_BYTES = 64  # a cache line, and the widest vector load
 SLOT_COUNT = 2
+MAX_FOREACH = 4096
+"""Tensors of one `_foreach_copy_`: the most that a batch copy of the Ascend runtime takes."""
+
+CopyMethod = Literal["separate", "packed", "foreach"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,8 @@ class TorchStaging:
 
     Attributes:
         copies_per_call: Copy operations for all micro-batches of one call.
-        method: "separate" (one copy per tensor) or "packed" (one flat copy).
+        method: "separate" (one copy per tensor), "packed" (one flat copy) or "foreach" (one call
+            for all tensors of a type).
     """
 
     def __init__(
@@ -74,14 +81,17 @@ class TorchStaging:
         config: Config,
         *,
         device: str,
-        non_blocking: bool = False,
+        method: CopyMethod | None = None,
+        pinned: bool = False,
     ) -> None:
         """Fill the host ring and set up the device tensors.
 
         Args:
             requests: Per request one numpy array per input, of whole batches.
             device: What torch calls the device.
-            non_blocking: Let a copy return before it is done, where the device can.
+            method: None: packed copies if the configuration wants batched ones.
+            pinned: Keep the ring in page-locked memory, from which copies return before they
+                are done.
         Raises:
             UsageError: The batch does not divide into the micro-batches.
         """
@@ -92,11 +102,13 @@ class TorchStaging:
             )
         self._inputs = tuple(inputs)
         self._micro_batch_count = config.micro_batch_count
-        self._non_blocking = non_blocking
+        self._pinned = pinned
         item_count = config.batch_size // config.micro_batch_count
         placements, size_bytes = layout(inputs, item_count)
         chunks = [
-            _packed(_slices(inputs, request, part, item_count), placements, size_bytes)
+            _packed(
+                _slices(inputs, request, part, item_count), placements, size_bytes, pinned=pinned
+            )
             for request in requests
             for part in range(config.micro_batch_count)
         ]
@@ -104,15 +116,21 @@ class TorchStaging:
         self._tensors = [tuple(p.view(slot) for p in placements) for slot in slots]
         self._item_count = item_count
         self._parts: dict[tuple[int, int], tuple[torch.Tensor, ...]] = {}
-        if config.batched_h2d:
-            self.method = "packed"
+        chosen: CopyMethod = method or ("packed" if config.batched_h2d else "separate")
+        self.method: str = chosen
+        self._copies_whole = chosen == "packed"
+        if self._copies_whole:
             self._sources = [(chunk,) for chunk in chunks]
             self._targets = [(slot,) for slot in slots]
         else:
-            self.method = "separate"
             self._sources = [tuple(p.view(chunk) for p in placements) for chunk in chunks]
             self._targets = self._tensors
-        self.copies_per_call = config.micro_batch_count * len(self._targets[0])
+        self._groups = _foreach_groups(placements) if chosen == "foreach" else ()
+        if self._groups:
+            _check_foreach(self._targets[0], self._sources[0], pinned=pinned)
+        self.copies_per_call = config.micro_batch_count * (
+            len(self._groups) or len(self._targets[0])
+        )
 
     def load(self, call: int, micro_batch: int, items: int | None = None) -> Sequence[torch.Tensor]:
         """Copy one micro-batch of request `call` (modulo the ring) into the next slot.
@@ -128,12 +146,35 @@ class TorchStaging:
         tensors, targets = self._tensors[slot], self._targets[slot]
         if items is not None and items < self._item_count:
             tensors = self._part(slot, tensors, items)
-            if self.method == "separate":
-                targets, sources = tensors, self._first_items(sources, items)
-        non_blocking = self._non_blocking
+            if not self._copies_whole:
+                targets, sources = self._moved(targets, items), self._moved(sources, items)
+        self._copy(targets, sources)
+        return tensors
+
+    def _copy(self, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+        non_blocking = self._pinned
+        if self._groups:
+            import torch
+
+            for group in self._groups:
+                torch._foreach_copy_(
+                    [targets[i] for i in group],
+                    [sources[i] for i in group],
+                    non_blocking=non_blocking,
+                )
+            return
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source, non_blocking=non_blocking)
-        return tensors
+
+    def _moved(self, tensors: Sequence[torch.Tensor], items: int) -> tuple[torch.Tensor, ...]:
+        """What is copied for the first items: contiguous memory, if one call copies many."""
+        parts = self._first_items(tensors, items)
+        if not self._groups:
+            return parts
+        return tuple(
+            part if part.is_contiguous() else tensor
+            for part, tensor in zip(parts, tensors, strict=True)
+        )
 
     def _part(
         self, slot: int, tensors: tuple[torch.Tensor, ...], items: int
@@ -163,13 +204,57 @@ def _slices(
     return parts
 
 
+def _foreach_groups(placements: Sequence[Placement]) -> tuple[tuple[int, ...], ...]:
+    """Indices of inputs that one `_foreach_copy_` may copy: of one type, at most `MAX_FOREACH`.
+
+    Mixed types in one call are copied as raw bytes, or fail, on an NPU.
+    """
+    by_type: dict[torch.dtype, list[int]] = {}
+    for index, placement in enumerate(placements):
+        by_type.setdefault(placement.dtype, []).append(index)
+    return tuple(
+        tuple(indices[start : start + MAX_FOREACH])
+        for indices in by_type.values()
+        for start in range(0, len(indices), MAX_FOREACH)
+    )
+
+
+def _check_foreach(
+    targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], *, pinned: bool
+) -> None:
+    """Refuse what one call for many tensors would copy slowly or wrongly without a word."""
+    for target, source in zip(targets, sources, strict=True):
+        if target.dtype != source.dtype or target.shape != source.shape:
+            raise AssertionError(f"a batched copy of {source.dtype} to {target.dtype}")
+        if not (target.is_contiguous() and source.is_contiguous()):
+            raise AssertionError("a batched copy of memory that is not contiguous")
+        if pinned and source.numel() and not source.is_pinned():
+            raise AssertionError("a batched copy of memory that is not page-locked")
+
+
+def tensors_of(output: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an output in any nesting, in order."""
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from tensors_of(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from tensors_of(value)
+
+
 def _packed(
-    arrays: Sequence[Any], placements: Sequence[Placement], size_bytes: int
+    arrays: Sequence[Any], placements: Sequence[Placement], size_bytes: int, *, pinned: bool
 ) -> torch.Tensor:
     """A host buffer with the arrays in their places, converted to the inputs' types."""
     import torch
 
     flat = _buffer(size_bytes, "cpu")
+    if pinned:
+        flat = flat.pin_memory()
     for array, placement in zip(arrays, placements, strict=True):
         placement.view(flat).copy_(torch.as_tensor(array))
     return flat

@@ -17,6 +17,9 @@ MAX_PARAMETERS = 64
 
 WHOLE = ("batch_size", "global_batch_size", "instance_count", "micro_batch_count")
 _SPLIT = re.compile(r"[1-9][0-9]{0,4}\|[1-9][0-9]{0,4}")
+_NOT_NUMBERS = (
+    "batched_h2d", "batched_h2d_method", "instance_mode", "schedule", "stage_split",
+)  # fmt: skip
 _RANGE_KEYS = ("low", "high", "log", "step")
 
 
@@ -135,7 +138,13 @@ def _range(name: str, node: Node, is_log: bool) -> tuple[Scalar, ...]:
             raise Refused(
                 f"unknown key '{shown(key)}'; {scalars.nearest(key, _RANGE_KEYS)}{hint}", key
             )
-    if name in ("batched_h2d", "instance_mode", "schedule", "stage_split") or _is_environment(name):
+    if name in (
+        "batched_h2d",
+        "batched_h2d_method",
+        "instance_mode",
+        "schedule",
+        "stage_split",
+    ) or _is_environment(name):
         raise Refused(f"expected {_wanted(name)} or a list, found a range")
     missing = [key for key in ("low", "high") if key not in entries]
     if missing:
@@ -227,6 +236,7 @@ READERS: dict[str, Callable[[Node], Scalar]] = {
     "global_batch_size": scalars.whole(),
     "max_queue_delay": scalars.quantity("duration", above_zero=False),
     "instance_mode": scalars.one_of(("process", "thread")),
+    "batched_h2d_method": scalars.one_of(("auto", "foreach", "packed")),
     "schedule": scalars.text,
     "stage_split": scalars.text,
 }

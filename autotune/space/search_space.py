@@ -12,6 +12,9 @@ from autotune.core.records import DIMENSIONS, Config, Scalar, WorkloadSpec
 from autotune.space import grid
 from autotune.space.rules import DEFAULTS, Rule
 
+SPLIT_FORMS = ("count", "cube|vector")
+"""How a core split can be written, beside "all"."""
+
 LOG_PARAMETERS = ("batch_size", "global_batch_size")
 """Parameters of which ratios count however they are written."""
 
@@ -199,6 +202,9 @@ class SearchSpace:
         facts: Mapping[str, int],
         core_ladder: tuple[int | str, ...],
         rules: tuple[str, ...] = (),
+        *,
+        splits: tuple[str, ...] = SPLIT_FORMS,
+        why_whole: str = "",
     ) -> SearchSpace:
         """The space with what only the device knows filled in; of a replay, the facts alone.
 
@@ -206,6 +212,8 @@ class SearchSpace:
             facts: core_count, cube_count, ... for the rules.
             core_ladder: The choices behind `cores_per_instance: auto`.
             rules: What the device itself demands of a configuration.
+            splits: The forms of `cores_per_instance`, beside "all", that it understands.
+            why_whole: Why it understands none.
         Raises:
             UsageError: A rule needs a fact that this device does not have, or no choice is left.
         """
@@ -222,7 +230,7 @@ class SearchSpace:
         params = tuple(
             replace(p, choices=tuple(core_ladder), auto=False) if p.auto else p for p in self.params
         )
-        fitted, notes = _distinct_splits(params, known.get("core_count"))
+        fitted, notes = _usable_splits(params, known, splits, why_whole)
         space = replace(
             self,
             params=fitted,
@@ -335,22 +343,50 @@ def _with_whole_split(space: SearchSpace) -> Config:
     return replace(wanted, cores_per_instance=space.facts.get("core_count", int(numbers[-1])))
 
 
-def _distinct_splits(
-    params: tuple[Parameter, ...], core_count: int | None
+def _usable_splits(
+    params: tuple[Parameter, ...], facts: Mapping[str, int], forms: tuple[str, ...], why_whole: str
 ) -> tuple[tuple[Parameter, ...], tuple[str, ...]]:
-    """Leave out core counts that not even one instance can have, and "all" beside its number."""
+    """Leave out core splits that not even one instance can have, and "all" beside its number.
+
+    Where the device cannot be split the dimension goes: every instance has the whole.
+    """
     split = next((p for p in params if p.name == "cores_per_instance"), None)
+    core_count = facts.get("core_count")
     if split is None or core_count is None:
         return params, ()
-    left_out = {c: "too many" for c in split.choices if _is_number(c) and float(c) > core_count}
-    if core_count in split.choices and "all" in split.choices:
+    left_out = {c: _misfit(c, facts, forms) for c in split.choices}
+    if core_count in split.choices and "all" in split.choices and not left_out[core_count]:
         left_out["all"] = f"the same as {core_count}"
-    left = tuple(c for c in split.choices if c not in left_out)
+    left = tuple(c for c in split.choices if not left_out[c])
+    notes = [f"cores_per_instance {c} left out: {why}" for c, why in left_out.items() if why]
+    if not forms and notes:
+        left, notes = ("all",), [f"cores_per_instance is not searched: {why_whole}"]
     if not left:
-        named = ", ".join(str(c) for c in left_out)
-        raise UsageError(f"params.cores_per_instance: {named} is above the {core_count} cores here")
-    notes = (f"cores_per_instance {c} left out: {why}" for c, why in left_out.items())
+        why = "; ".join(f"{c} is {why}" for c, why in left_out.items())
+        raise UsageError(f"params.cores_per_instance: {why}")
     return tuple(replace(p, choices=left) if p is split else p for p in params), tuple(notes)
+
+
+def _misfit(choice: Scalar, facts: Mapping[str, int], forms: tuple[str, ...]) -> str:
+    """Why a core split cannot be had on a device, empty if it can."""
+    if choice == "all":
+        return ""
+    if _is_number(choice):
+        if "count" not in forms:
+            return "not how this device is split" + _hint(forms)
+        too_many = float(choice) > facts["core_count"]
+        return f"above the {facts['core_count']} cores here" if too_many else ""
+    if "cube|vector" not in forms:
+        return "not how this device is split" + _hint(forms)
+    cube, vector = (int(part) for part in str(choice).split("|"))
+    here = facts.get("cube_count", cube), facts.get("vector_count", vector)
+    fits = cube <= here[0] and vector <= here[1]
+    return "" if fits else f"above the {here[0]}|{here[1]} cores here"
+
+
+def _hint(forms: tuple[str, ...]) -> str:
+    examples = {"count": "a count", "cube|vector": '"cube|vector"'}
+    return f" (write {' or '.join(examples[form] for form in forms)})" if forms else ""
 
 
 def _recorded_parameters(

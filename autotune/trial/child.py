@@ -20,7 +20,7 @@ from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed
 from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Samples
 from autotune.core.text import clean, describe
 from autotune.devices import framework_device, open_device
-from autotune.devices.base import Device
+from autotune.devices.base import Device, Seat
 from autotune.measure.engine import (
     Server,
     items_of_calls,
@@ -57,11 +57,20 @@ class Instance:
     Args:
         index: Its number in the group.
         alone: True if it has the process to itself.
+        notes: What it is to say of itself beside its own.
     """
 
     def __init__(
-        self, spec: GroupSpec, device: Device, index: int, *, alone: bool, clock: Clock
+        self,
+        spec: GroupSpec,
+        device: Device,
+        index: int,
+        *,
+        alone: bool,
+        clock: Clock,
+        notes: tuple[str, ...] = (),
     ) -> None:
+        self._notes = notes
         self._spec, self._device, self._index = spec, device, index
         self._alone, self._clock = alone, clock
         self._warm = WarmUpResult(count=0, is_steady=True)
@@ -178,8 +187,8 @@ class Instance:
             copies_per_call=self._step.copies_per_call,
             memory_peak_bytes=self._device.memory_peak_bytes() if counts_memory else None,
             precision=program.precision,
-            versions={**program.versions, **self._spec.environment},
-            notes=(*program.notes, *self._step.notes),
+            versions={**program.versions, **self._spec.environment, **self._device.facts()},
+            notes=(*self._notes, *program.notes, *self._step.notes),
             pads=self._step.pads,
         )
 
@@ -215,9 +224,11 @@ class InstanceThreads:
 
     def _open(self, index: int) -> Instance:
         spec, alone = self._request.spec, not self._executors
-        device = open_device(self._request.device_kind, spec.devices[0])
+        seat = Seat(config=spec.config, shares_process=not alone, traits=spec.traits)
+        device = open_device(self._request.device_kind, spec.devices[0], seat)
         self._devices.append(device)
-        return Instance(spec, device, index, alone=alone, clock=self._clock)
+        notes = self._request.notes
+        return Instance(spec, device, index, alone=alone, clock=self._clock, notes=notes)
 
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
         self._each(lambda instance: instance.warm_up(max_s, sizes), self._instances)
@@ -256,7 +267,9 @@ def serve(channel: Channel) -> None:
             if isinstance(request, messages.Open) and runs_program(request):
                 serve_program(channel, request.spec)
                 break
-            if isinstance(request, messages.Open):
+            if isinstance(request, messages.Settle):
+                channel.send(messages.Settled(_settle(request)))
+            elif isinstance(request, messages.Open):
                 process = InstanceThreads(request, MonotonicClock())
                 process.open()
                 _settle_garbage()
@@ -274,6 +287,12 @@ def serve(channel: Channel) -> None:
         _report(channel, error, process)
     _flush()
     os._exit(0)
+
+
+def _settle(request: messages.Settle) -> str:
+    spec = request.spec
+    device = open_device(request.device_kind, spec.devices[0], Seat(traits=spec.traits))
+    return device.wait_for_memory(request.limit_s)
 
 
 def _measure(process: InstanceThreads, request: messages.Measure, fds: Sequence[int]) -> Samples:

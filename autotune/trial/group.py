@@ -31,6 +31,8 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
         spec,
         cores=kind.assign_cores(config, info),
         environment={**kind.environment(config, info), **config.environment()},
+        preload=info.preload,
+        traits=info.traits,
     )
 
 

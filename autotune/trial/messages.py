@@ -8,12 +8,37 @@ from autotune.core.records import Answers, GroupSpec, Plan, Result
 
 
 @dataclass(frozen=True)
+class Settle:
+    """Wait until the device's memory is what it was at first; answered by `Settled`."""
+
+    spec: GroupSpec
+    device_kind: str
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The device is ready for the group, or the limit was reached.
+
+    Attributes:
+        note: What the user should know, if anything.
+    """
+
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Open:
-    """Build the model for these instances of the group; answered by `Opened`."""
+    """Build the model for these instances of the group; answered by `Opened`.
+
+    Attributes:
+        notes: What the instances are to say of themselves beside their own.
+    """
 
     spec: GroupSpec
     device_kind: str
     instances: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

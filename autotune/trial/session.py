@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
@@ -30,6 +30,7 @@ from autotune.workloads import WORKLOADS, preload_modules
 MAX_ZYGOTES = 4
 START_LEAD_S = 0.02  # between the command to measure and the first window
 OPEN_TIMEOUT_S = 60.0
+SETTLE_LIMIT_S = 5.0  # for an earlier trial's memory on a device
 
 
 class Launcher:
@@ -49,25 +50,26 @@ class Launcher:
         """Count seconds that passed on a virtual clock."""
         self._virtual_s += virtual_s
 
-    def zygote(self, environment: Mapping[str, str], modules: Sequence[str]) -> Zygote:
-        """The zygote for an environment, started if there is none; the imports go on behind.
+    def zygote(self, spec: GroupSpec) -> Zygote:
+        """The zygote for a group, started if there is none; the imports go on behind.
 
         The least recently used one is ended when there are too many.
         """
-        key = (tuple(sorted(environment.items())), tuple(modules))
+        environment, modules = _zygote_environment(spec), preload_modules(spec.workload)
+        key = (tuple(sorted(environment.items())), modules, spec.preload)
         if key in self._zygotes and not self._zygotes[key].is_alive():
             self._zygotes.pop(key).close()
         if key not in self._zygotes:
             if len(self._zygotes) >= MAX_ZYGOTES:
                 self._zygotes.popitem(last=False)[1].close()
-            self._zygotes[key] = Zygote(environment, modules)
+            self._zygotes[key] = Zygote(environment, modules, spec.preload)
         self._zygotes.move_to_end(key)
         return self._zygotes[key]
 
     def prepare(self, spec: GroupSpec) -> None:
         """Start what `spec` will need, without waiting for it."""
         if WORKLOADS[spec.workload.kind].is_real:
-            self.zygote(_zygote_environment(spec), preload_modules(spec.workload))
+            self.zygote(spec)
 
     def close(self) -> None:
         """End all processes."""
@@ -153,14 +155,22 @@ class ProcessSession:
         self._watch = Watch(meter_of(spec.devices[0], cores))
         self._config = spec.config
         shares = _instances_of_processes(spec)
-        zygote = launcher.zygote(_zygote_environment(spec), preload_modules(spec.workload))
+        zygote = launcher.zygote(spec)
         zygote.wait_ready()  # its start is no part of this trial's time limit
         self._until_s = time.monotonic() + timeout_s
         self._group = Group(zygote, len(shares))
         kind = spec.devices[0].split(":")[0]
-        self._group.send([messages.Open(spec, kind, share) for share in shares])
+        notes = self._settled(spec, kind) if spec.traits else ()
+        self._group.send([messages.Open(spec, kind, share, notes) for share in shares])
         opened = self._group.gather(messages.Opened, until_s=self._until_s)
         self.answers = tuple(answers for reply in opened for answers in reply.answers)
+
+    def _settled(self, spec: GroupSpec, kind: str) -> tuple[str, ...]:
+        """Let the first process wait until the device has its memory back."""
+        request = messages.Settle(spec, kind, limit_s=SETTLE_LIMIT_S)
+        self._group.send([request], only=1)
+        (reply,) = self._group.gather(messages.Settled, until_s=self._until_s, only=1)
+        return (reply.note,) if reply.note else ()
 
     def warm_up(self, plan: Plan) -> None:
         request = messages.WarmUp(warmup_cap_s(plan), sizes_of(plan, self._config))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from autotune.core.clock import Clock
 from autotune.core.records import Config, StageTimes
-from autotune.devices.base import Device, Staging
+from autotune.devices.base import Device, Part, Pipeline, Staging
 from autotune.measure.load import Serve, Step
 from autotune.workloads.base import Program
 
@@ -42,6 +44,7 @@ def compose(
     """Compose the step of one instance.
 
     Each micro-batch is copied, then run; the device is waited for once, at the end of the call.
+    A device that copies and computes at the same time composes the call itself.
     """
     if program.step is not None:
         whole = program.step
@@ -54,15 +57,21 @@ def compose(
     return Stepper(step=step, serve=serve, pads=pads, staging=staging)
 
 
+def _overlapping(
+    staging: Pipeline, run: Callable[..., Any], call: int, parts: Sequence[Part]
+) -> StageTimes:
+    return staging.run_call(call, parts, run)
+
+
 def _staged(
     program: Program, staging: Staging, device: Device, config: Config, clock: Clock
 ) -> tuple[Step, Serve]:
     assert program.run is not None
     run, load, synchronize, now_s = program.run, staging.load, device.synchronize, clock.now_s
-    micro_batches = tuple((number, None) for number in range(config.micro_batch_count))
+    micro_batches: list[Part] = [(number, None) for number in range(config.micro_batch_count)]
     size = config.batch_size // config.micro_batch_count
 
-    def run_all(call: int, parts: Iterable[tuple[int, int | None]]) -> StageTimes:
+    def in_turn(call: int, parts: Sequence[Part]) -> StageTimes:
         began_s = now_s()
         copying_s = 0.0
         for micro_batch, items in parts:
@@ -73,13 +82,17 @@ def _staged(
         synchronize()  # launches return early: without it the clock would stop too soon
         return StageTimes(copying_s, now_s() - began_s - copying_s, 0.0)
 
+    run_all = in_turn
+    if isinstance(staging, Pipeline):
+        run_all = functools.partial(_overlapping, staging, run)
+
     def step(call: int) -> StageTimes:
         return run_all(call, micro_batches)
 
     def serve(call: int, items: int) -> StageTimes:
         """Full micro-batches until the items are used up, the last one cut short."""
         whole, rest = divmod(items, size)
-        parts: list[tuple[int, int | None]] = [(number, None) for number in range(whole)]
+        parts: list[Part] = [(number, None) for number in range(whole)]
         if rest:
             parts.append((whole, rest if program.takes_part_batches else None))
         return run_all(call, parts)

@@ -70,20 +70,28 @@ class Group:
         """Number of processes, 0 when they are gone."""
         return len(self._channels)
 
-    def send(self, requests: Sequence[object], fds: Sequence[int] = ()) -> None:
+    def send(
+        self, requests: Sequence[object], fds: Sequence[int] = (), *, only: int | None = None
+    ) -> None:
         """Send each process its request, and file descriptors with it.
 
         A process that is gone is found by `gather`.
+
+        Args:
+            only: Of the first so many processes; None: of all.
         """
-        for channel, request in zip(self._channels, requests, strict=True):
+        for channel, request in zip(self._channels[:only], requests, strict=True):
             with contextlib.suppress(Closed):
                 channel.send(request, fds)
 
-    def gather(self, kind: type[_Reply], *, until_s: float) -> list[_Reply]:
+    def gather(
+        self, kind: type[_Reply], *, until_s: float, only: int | None = None
+    ) -> list[_Reply]:
         """Wait for a reply of every process; on any failure the whole group is killed.
 
         Args:
             until_s: Deadline on the monotonic clock.
+            only: Of the first so many processes; None: of all.
         Raises:
             TrialTimeout: A process did not answer in time.
             TrialError, UsageError, UnavailableError: What a process reported, or how it ended.
@@ -91,9 +99,10 @@ class Group:
         replies: dict[int, _Reply] = {}
         limit_s = until_s - time.monotonic()
         with selectors.DefaultSelector() as selector:
-            for index, channel in enumerate(self._channels):
+            asked = self._channels[:only]
+            for index, channel in enumerate(asked):
                 selector.register(channel, selectors.EVENT_READ, index)
-            while len(replies) < len(self._channels):
+            while len(replies) < len(asked):
                 ready = selector.select(until_s - time.monotonic())
                 if time.monotonic() >= until_s:
                     raise self._failed(TrialTimeout(f"no answer within {limit_s:.3g} s"))
@@ -101,7 +110,7 @@ class Group:
                     if (reply := self._read_reply(key.data, kind)) is not None:
                         replies[key.data] = reply
                         selector.unregister(key.fileobj)
-        return [replies[index] for index in range(len(self._channels))]
+        return [replies[index] for index in range(len(asked))]
 
     def close(self) -> None:
         """Let the processes end by themselves, kill what does not, leave nothing behind."""

@@ -8,6 +8,10 @@ zygote dies.
 
 There is one zygote per distinct environment, because libraries read OMP_*, MALLOC_* and their
 like when they are loaded.
+
+A device's packages may be imported too, if that starts no thread and opens no device node: what a
+package holds when it is imported, a fork would share. Where it does, the zygote starts its
+children afresh instead, each of which imports everything itself.
 """
 
 from __future__ import annotations
@@ -77,6 +81,9 @@ class Exited:
 
 _Message = TypeVar("_Message")
 
+_CODE = "import sys; sys.path.append(sys.argv[1]); import autotune.trial.warm as w; w.{}()"
+_DEVICE_MODULES = "--"  # stands before them among the arguments
+
 
 # --- the tool's side ---------------------------------------------------------------------------
 
@@ -87,17 +94,26 @@ class Zygote:
     Args:
         environment: Variables set on top of the tool's own.
         modules: Imported before the first fork; one that is missing is not an error here.
+        device_modules: Likewise, but forks are given up if importing them was more than that.
     """
 
-    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        modules: Sequence[str],
+        device_modules: Sequence[str] = (),
+    ) -> None:
         self._channel, theirs = Channel.pair()
         self._exits: dict[int, int] = {}
         self._missing: Mapping[str, str] | None = None
         package_root = str(Path(__file__).resolve().parents[2])
-        code = "import sys; sys.path.append(sys.argv[1]); import autotune.trial.warm as w; w.main()"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code, package_root, str(theirs.fileno()), *modules],
+                [
+                    *(sys.executable, "-c", _CODE.format("main")),
+                    *(package_root, str(theirs.fileno())),
+                    *(*modules, _DEVICE_MODULES, *device_modules),
+                ],
                 env={**os.environ, **environment},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -209,11 +225,17 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     sock = socket.socket(fileno=int(sys.argv[2]))
-    missing = _import_all(sys.argv[3:])
+    modules = sys.argv[3:]
+    border = modules.index(_DEVICE_MODULES)
+    missing = _import_all(modules[:border])
+    importlib.import_module("autotune.trial.child")
+    before = _holdings()
+    missing |= _import_all(modules[border + 1 :])
+    forks = _holdings() == before
     gc.collect()
     gc.freeze()
     with contextlib.suppress(Closed):
-        _Server(sock, missing).run()
+        _Server(sock, missing, forks=forks).run()
     _kill_all_descendants()
     os._exit(0)
 
@@ -225,14 +247,33 @@ def _import_all(modules: Sequence[str]) -> dict[str, str]:
             importlib.import_module(name)
         except Exception as error:  # a broken package may raise anything on import
             missing[name] = f"{type(error).__name__}: {error}"
-    importlib.import_module("autotune.trial.child")
     return missing
+
+
+def _holdings() -> tuple[int, frozenset[str]]:
+    """What a fork would share or lose: the number of threads, and the device nodes held open."""
+    held = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            held.add(str(link.readlink()))
+    tasks = sum(1 for _ in Path("/proc/self/task").iterdir())
+    return tasks, frozenset(path for path in held if path.startswith("/dev/"))
+
+
+def start_afresh() -> None:
+    """Entry of a child that is not forked: argv is package root, socket."""
+    if "" in sys.path:
+        sys.path.remove("")
+    from autotune.trial.child import serve
+
+    serve(Channel(socket.socket(fileno=int(sys.argv[2]))))
 
 
 class _Server:
     """The zygote's loop: forks on request, reports ends, leaves nothing running."""
 
-    def __init__(self, sock: socket.socket, missing: Mapping[str, str]) -> None:
+    def __init__(self, sock: socket.socket, missing: Mapping[str, str], *, forks: bool) -> None:
+        self._forks = forks
         self._socket = sock
         self._channel = Channel(sock)
         self._children: set[int] = set()
@@ -287,6 +328,10 @@ class _Server:
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         os.close(log_fd)
+        if not self._forks:
+            os.set_inheritable(channel_fd, True)
+            code = _CODE.format(start_afresh.__name__)
+            os.execv(sys.executable, [sys.executable, "-c", code, sys.argv[1], str(channel_fd)])
         from autotune.trial.child import serve
 
         serve(Channel(socket.socket(fileno=channel_fd)))

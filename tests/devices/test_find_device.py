@@ -8,12 +8,15 @@ import pytest
 
 from autotune import devices
 from autotune.core.errors import UnavailableError, UsageError
-from autotune.devices import accelerators
+from autotune.devices.cuda import CudaKind
+from autotune.devices.mlu import MluKind
+from autotune.devices.npu import NpuKind
+from autotune.devices.probe import probe
 
 
 @pytest.fixture(autouse=True)
 def fresh_probes() -> None:
-    accelerators.import_failure.cache_clear()
+    probe.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["gpu", "", 0, ["cpu"], "cpu:1", "cpu:", "npu:x", "cpu gpu", None])
@@ -83,20 +86,26 @@ def test_a_broken_vendor_package_is_no_matter_to_the_cpu(
     assert not marker.exists()
 
 
+SURVEY = "autotune.devices.npu:survey"
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
-        ("import time; time.sleep(60)", "did not end within 1 s"),
+        ("import time; time.sleep(60)", "did not answer within 3 s"),
         ("import os; os._exit(7)", "exit status 7"),
+        ("import os; os._exit(0)", "exit status 0"),
+        ("raise ImportError('libhccl.so: gone\\n[ERROR] try this\\n')", "ImportError: libhccl.so"),
     ],
 )
-def test_an_import_that_kills_or_hangs_is_survived(
+def test_a_package_that_kills_hangs_or_lectures_is_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
 ) -> None:
     broken_package(tmp_path, monkeypatch, code)
-    failure = accelerators.import_failure("torch_npu", limit_s=1.0 if "sleep" in code else 30.0)
-    assert failure is not None and reason in failure
+    (tmp_path / "torch.py").touch()  # the survey imports it first, which takes its time
+    found = probe(SURVEY, limit_s=3.0 if "sleep" in code else 30.0)
+    assert reason in found.failure
 
 
 def test_the_probe_keeps_torch_from_loading_plug_ins(
@@ -104,7 +113,15 @@ def test_the_probe_keeps_torch_from_loading_plug_ins(
 ) -> None:
     code = "import os; raise OSError(os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'])"
     broken_package(tmp_path, monkeypatch, code)
-    assert accelerators.import_failure("torch_npu") == "OSError: 0"
+    assert probe(SURVEY).failure == "OSError: 0"
+
+
+def test_an_answer_is_found_among_what_a_package_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "talker.py").write_text("def survey():\n    print('hello')\n    return [1, 'é']\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert probe("talker:survey").answer == [1, "é"]
 
 
 def test_a_missing_package_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,20 +129,34 @@ def test_a_missing_package_starts_no_process(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    assert "not installed" in accelerators.MluKind().discover().why_not
+    assert "not installed" in MluKind().discover().why_not
+    if "+cpu" in torch_version():
+        assert "build for the CPU" in CudaKind().discover().why_not
 
 
-def test_with_package_and_device_node_the_adapter_is_what_is_missing(
+def torch_version() -> str:
+    from importlib.metadata import version
+
+    return version("torch")
+
+
+NO_DEVICE = """
+class npu:
+    device_count = staticmethod(lambda: 0)
+"""
+
+
+def test_a_package_without_a_device_says_what_the_driver_has_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken_package(tmp_path, monkeypatch, "")
-    kind = accelerators.NpuKind()
-    assert "no device node /dev/davinci" in kind.discover(tmp_path).why_not
+    broken_package(tmp_path, monkeypatch, "__version__ = '2.13.0'")
+    (tmp_path / "torch.py").write_text(f"__version__ = '2.13.0'\n{NO_DEVICE}")
+    kind = NpuKind(tmp_path)
+    assert kind.discover().why_not.startswith("torch_npu sees no device")
+    assert "no device node /dev/davinci" in kind.discover().why_not
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/davinci0").touch()
-    assert "no adapter" in kind.discover(tmp_path).why_not
-    with pytest.raises(UnavailableError):
-        kind.open("npu:0")
+    assert kind.discover().why_not == "torch_npu sees no device"
 
 
 def test_looking_for_devices_imports_no_framework(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from autotune.core.records import Config, GroupSpec, InputSpec, Plan, Samples, W
 from autotune.devices import device_kind, find_device
 from autotune.measure.noise import trust_of
 from autotune.trial.session import Launcher, open_session
-from autotune.workloads import preload_modules
 from autotune.workloads.probes import MAX_PROBES, calls_for_all
 
 MODELS = Path(__file__).with_name("models.py")
@@ -275,7 +274,7 @@ def test_a_zygote_killed_under_a_trial_makes_it_lost() -> None:
 def test_a_process_number_used_before_is_a_new_process() -> None:
     with Launcher() as own:
         group = spec("hangs")
-        zygote = own.zygote(group.environment, preload_modules(group.workload))
+        zygote = own.zygote(group)
         highest = int(Path("/proc/sys/kernel/pid_max").read_text())
         zygote._exits = dict.fromkeys(range(1, min(highest, 200_000)), 0)
         with pytest.raises(TrialTimeout):

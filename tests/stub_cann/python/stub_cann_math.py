@@ -57,7 +57,9 @@ class MathOnHost(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        name = func._schema.name + (f".{func._overloadname}" if func._overloadname != "default" else "")
+        name = func._schema.name + (
+            f".{func._overloadname}" if func._overloadname != "default" else ""
+        )
         device = kwargs.get("device")
         makes_npu = device is not None and torch.device(device).type == "npu"
         tensors = [v for v in torch.utils._pytree.arg_tree_leaves(*args, **kwargs) if _is_npu(v)]
@@ -113,9 +115,7 @@ def _is_plain_copy(name: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
         )
     source, dtype = args[0], kwargs.get("dtype") or args[0].dtype
     device = torch.device(kwargs.get("device") or source.device)
-    return (
-        device.type != source.device.type and dtype == source.dtype and source.is_contiguous()
-    )
+    return device.type != source.device.type and dtype == source.dtype and source.is_contiguous()
 
 
 def install() -> None:

@@ -1,0 +1,200 @@
+"""Ascend NPUs through torch_npu.
+
+Facts of torch_npu and CANN that this file rests on: a process may set its device's core limit
+once, after the device and before any operator; a stream's limit can be set again; a limit of 0 is
+not refused by the runtime; `_foreach_copy_` reaches the runtime's batch copy only on some chips.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.core.errors import TrialCrashed
+from autotune.devices.base import Device, DeviceInfo, Seat
+from autotune.devices.splits import parse_split, split_ladder
+from autotune.devices.torch_accelerator import (
+    NATIVE,
+    AcceleratorKind,
+    TorchAccelerator,
+    error_code,
+    survey_memory,
+)
+
+OUT_OF_MEMORY_CODES = (200000, 207001)  # ACL_ERROR_BAD_ALLOC, ACL_ERROR_RT_MEMORY_ALLOCATION
+PROBE_TENSORS, PROBE_ELEMENTS = 8, 64
+
+# Where op-plugin's `_foreach_copy_` may take the batch path, by torch_npu's numbers of chips:
+# from 910B1 (220) to before 310B1 (240), and above 910_9391 (250).
+_BATCH_CHIPS = ((220, 240), (251, 10_000))
+
+
+class NpuKind(AcceleratorKind):
+    """NPUs that torch_npu sees."""
+
+    kind = "npu"
+    package = "torch_npu"
+    install = "pip install torch_npu, in the version that matches torch and CANN"
+    node_pattern = "dev/davinci[0-9]*"
+    survey = "autotune.devices.npu:survey"
+
+    def _info(self, index: int, device: Mapping[str, Any], survey: Mapping[str, Any]) -> DeviceInfo:
+        cube, vector = device["cube_count"], device["vector_count"]
+        why_whole = device["why_whole"]
+        text = f"{cube} cube and {vector} vector cores"
+        return DeviceInfo(
+            **self._described(index, device, survey, f"{text}, CANN {survey['versions']['cann']}"),
+            core_count=cube,
+            facts={"core_count": cube, "cube_count": cube, "vector_count": vector},
+            core_ladder=("all",) if why_whole else split_ladder(cube, vector),
+            splits=() if why_whole else ("cube|vector",),
+            why_whole=why_whole,
+        )
+
+    def _open(self, index: int, seat: Seat) -> Device:
+        return NpuDevice(index, seat)
+
+
+class NpuDevice(TorchAccelerator):
+    """One instance on its part of an NPU."""
+
+    def __init__(self, index: int, seat: Seat) -> None:
+        import torch
+        import torch_npu
+
+        super().__init__(torch.npu, f"npu:{index}", seat)
+        # Before any operator. Limited streams need tensors in the common formats.
+        torch_npu.npu.config.allow_internal_format = False
+        self._limit_cores(index)
+        # Otherwise weights of convolutions may be moved into private formats.
+        torch.npu.set_compile_mode(jit_compile=False)
+
+    def _limit_cores(self, index: int) -> None:
+        asked = self._seat.config.cores_per_instance
+        if asked == "all":
+            return
+        cube, vector = parse_split(asked)
+        npu = self._runtime
+        if self._seat.shares_process:
+            how = "stream limit"
+            npu.set_stream_limit(self._stream, cube_num=cube, vector_num=vector)
+            got = npu.get_stream_limit(self._stream)
+        else:
+            how = "device limit"
+            npu.set_device_limit(index, cube_num=cube, vector_num=vector)
+            got = npu.get_device_limit(index)
+        effective = f"{got['cube_core_num']}|{got['vector_core_num']}"
+        if effective != f"{cube}|{vector}":
+            raise TrialCrashed(
+                f"asked for a core split of {cube}|{vector} ({how}), but the device "
+                f"reports {effective}"
+            )
+        self._facts["core split"] = f"{effective} by {how}, asked for {asked}"
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """As the error's own code has it: a stale message can make another error look like it."""
+        code = error_code(error)
+        return super().is_out_of_memory(error) if code is None else code in OUT_OF_MEMORY_CODES
+
+
+# --- looked at from a child --------------------------------------------------------------------
+
+
+def survey() -> dict[str, Any]:
+    """The NPUs that torch_npu sees and what they can do, as plain data."""
+    import torch
+    import torch_npu
+
+    versions = {
+        "torch": str(torch.__version__),
+        "torch_npu": str(torch_npu.__version__),
+        "cann": _cann_version(),
+    }
+    count = torch.npu.device_count()
+    devices = [_survey_one(index) for index in range(count)]
+    found = _batch_copy() if count else "there is no device"
+    return {"versions": versions, "devices": devices, "batch_copy": found}
+
+
+def _survey_one(index: int) -> dict[str, Any]:
+    import torch
+
+    memory = survey_memory(torch.npu, index)
+    properties = torch.npu.get_device_properties(index)
+    cube, vector = int(properties.cube_core_num), int(properties.vector_core_num)
+    return {
+        "name": str(torch.npu.get_device_name(index)),
+        "cube_count": cube,
+        "vector_count": vector,
+        "why_whole": _why_whole(cube, vector),
+        **memory,
+    }
+
+
+def _cann_version() -> str:
+    try:
+        from torch_npu.npu.utils import get_cann_version
+
+        return str(get_cann_version()) or "unknown"
+    except (ImportError, RuntimeError):
+        return "unknown"
+
+
+def _why_whole(cube: int, vector: int) -> str:
+    """Why instances cannot be limited to a part of the cores, empty if they can."""
+    import torch
+
+    if cube < 2 or vector < 2:
+        return f"it has {cube} cube and {vector} vector cores"
+    wanted = {"cube_core_num": cube // 2, "vector_core_num": vector // 2}
+    try:
+        stream = torch.npu.Stream()
+        torch.npu.set_stream_limit(stream, cube_num=cube // 2, vector_num=vector // 2)
+        got = torch.npu.get_stream_limit(stream)
+    except (AttributeError, RuntimeError) as error:
+        return f"a core limit was refused: {_first_line(error)}"
+    if got != wanted:
+        return f"a core limit has no effect: {wanted} was set, {got} read back"
+    return ""
+
+
+def _batch_copy() -> str:
+    """NATIVE if one `_foreach_copy_` from the host is one operation here, else why it is not."""
+    import torch
+    import torch_npu
+
+    chip = int(torch_npu._C._npu_get_soc_version())
+    if not any(first <= chip < end for first, end in _BATCH_CHIPS):
+        return f"torch_npu does not use it on {torch.npu.get_device_name(0)}"
+    for library, symbol in (
+        ("libopapi.so", "aclnnForeachCopy"),
+        ("libascendcl.so", "aclrtMemcpyBatchAsync"),
+    ):
+        try:
+            getattr(ctypes.CDLL(library), symbol)
+        except (OSError, AttributeError):
+            return f"this CANN has no {symbol} in {library}"
+    return _try_batch_copy(torch)
+
+
+def _try_batch_copy(torch: Any) -> str:
+    torch.npu.set_device(0)
+    host = [
+        torch.full((PROBE_ELEMENTS,), float(i)).pin_memory() for i in range(1, PROBE_TENSORS + 1)
+    ]
+    device = [torch.empty(PROBE_ELEMENTS, device="npu:0") for _ in host]
+    try:
+        torch._foreach_copy_(device, host, non_blocking=True)
+        torch.npu.synchronize()
+        arrived = [tensor.cpu() for tensor in device]
+    except RuntimeError as error:
+        code = error_code(error)
+        return f"the runtime refused it with error {code}" if code else _first_line(error)
+    if not all(torch.equal(one, other) for one, other in zip(arrived, host, strict=True)):
+        return "it did not copy what it was given"
+    return NATIVE
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200]

@@ -1,0 +1,85 @@
+"""Looking at a device from a short-lived child.
+
+A vendor's package may end the interpreter, hang, or take the device when it is imported, so it is
+never imported into the tool's own process. The child imports it, asks, prints and ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PROBE_LIMIT_S = 60.0
+REASON_LIMIT = 300  # characters of a vendor's message that are shown
+_MARK = "autotune-probe:"  # before the answer, as vendors' packages print
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What a probe answered, or why it did not."""
+
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    failure: str = ""
+
+
+@functools.cache
+def probe(target: str, limit_s: float = PROBE_LIMIT_S) -> Probed:
+    """Call a function in a child of its own, once per process.
+
+    Args:
+        target: "module:function"; it takes nothing and returns plain data.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-m", "autotune.devices.probe", target],
+        env=_environment(os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        printed, errors = child.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        return Probed(failure=f"it did not answer within {limit_s:g} s")
+    answers = [line for line in printed.decode("utf-8", "replace").splitlines() if _MARK in line]
+    if child.returncode == 0 and answers:
+        return Probed(answer=json.loads(answers[-1].partition(_MARK)[2]))
+    if child.returncode < 0:
+        return Probed(failure=f"the probe ended by {signal.Signals(-child.returncode).name}")
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    return Probed(failure=_last_words(lines) or f"exit status {child.returncode}")
+
+
+def _last_words(lines: list[str]) -> str:
+    """The line that names the error: vendors append paragraphs of advice to it."""
+    raised = [line for line in lines if line[:1].strip() and "Error: " in line]
+    return (raised[-1] if raised else lines[-1] if lines else "")[:REASON_LIMIT]
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The child finds the same packages, and torch does not load the vendor's plug-in by itself."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**environment, "PYTHONPATH": path, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def main() -> None:
+    """Entry of the child: argv is the target."""
+    module, _, name = sys.argv[1].partition(":")
+    answer = getattr(importlib.import_module(module), name)()
+    sys.stdout.write(f"\n{_MARK}{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    os._exit(0)  # a device's own clean-up may hang
+
+
+if __name__ == "__main__":
+    main()
