@@ -241,6 +241,11 @@ def doctor(as_json: AsJson = False) -> int:
             print(f"{info.name:<12} {info.description}")
         if not discovery.devices:
             print(f"{discovery.kind:<12} not usable: {discovery.why_not}")
+    for check in found.checks:
+        where = f"{check.device} " if check.device else ""
+        print(f"{check.status:<12} {where}{check.name}: {check.detail}")
+        if check.advice:
+            print(f"{'':<12}   {check.advice}")
     for name, text in {**found.versions, "system": found.system}.items():
         print(f"{name:<12} {text or 'not installed'}")
     return EXIT_OK

@@ -164,6 +164,14 @@ def _mlu(index: int) -> Meter | None:
     return read
 
 
+def tool_output(*words: str) -> str | None:
+    """What a vendor's tool prints; None if it is not there, fails or takes too long."""
+    try:
+        return _output(*words)
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def _output(*words: str) -> str:
     done = subprocess.run(
         words,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -50,3 +51,14 @@ def test_doctor_names_every_kind_with_its_devices_or_why_there_are_none() -> Non
     assert all(discovery.devices or discovery.why_not for discovery in found.devices)
     assert found.versions["optuna"]
     json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_doctor_looks_at_an_npu_system_only_where_there_is_a_sign_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not Path("/usr/local/Ascend").exists() and importlib.util.find_spec("torch_npu") is None:
+        monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+        assert doctor().checks == ()
+    monkeypatch.setenv("ASCEND_HOME_PATH", "/nowhere")
+    (check,) = (check for check in doctor().checks if check.name == "environment")
+    assert check.status == "failed" and "/nowhere" in check.detail

@@ -1,0 +1,211 @@
+"""What an Ascend system has, seen from its files: driver, firmware, CANN, device nodes, packages.
+
+Nothing is imported and no device is touched, so that it can be said what is missing where torch_npu
+cannot even be loaded. Layouts of the version files are those that the vendor's installers write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from autotune.devices.checks import Check, failed, passed, skipped, warned
+from autotune.devices.npu_smi import NotUnderstoodError, parse
+from autotune.devices.topology import ROOT
+
+NODES = ("davinci_manager", "devmm_svm", "hisi_hdc")
+CARD_NODE = "dev/davinci[0-9]*"
+ASCEND = "usr/local/Ascend"
+MOUNTS = (
+    f"{ASCEND}/driver/lib64",
+    f"{ASCEND}/driver/version.info",
+    "usr/local/dcmi",
+    "etc/ascend_install.info",
+)
+TOOL = "usr/local/bin/npu-smi"
+MAX_FILE_BYTES = 64 * 1024
+_CANN_FILES = (
+    f"{ASCEND}/ascend-toolkit/latest/*-linux/ascend_toolkit_install.info",
+    f"{ASCEND}/nnrt/latest/*-linux/ascend_nnrt_install.info",
+    f"{ASCEND}/ascend-toolkit/latest/version.cfg",
+    f"{ASCEND}/cann/*-linux/ascend_toolkit_install.info",
+)
+
+
+def check_system(root: Path = ROOT, environment: Mapping[str, str] | None = None) -> list[Check]:
+    """All that can be said without the device.
+
+    Args:
+        root: Of the file system. environment: The process's own if None.
+    """
+    environment = os.environ if environment is None else environment
+    return [
+        _nodes(root),
+        *_container(root),
+        _driver(root),
+        _firmware(root),
+        _cann(root),
+        _sourced(root, environment),
+        _packages(),
+    ]
+
+
+def check_npu_smi(output: str | None) -> Check:
+    """What npu-smi says of the cards' health.
+
+    Args:
+        output: Of `npu-smi info`; None: the tool is not there or failed.
+    """
+    if output is None:
+        return failed("npu-smi", "not on PATH or it failed", f"mount /{TOOL} and the driver folder")
+    try:
+        chips = parse(output)
+    except NotUnderstoodError as error:
+        return warned("npu-smi", f"not understood: {error}", "telemetry will be missing")
+    ill = [f"NPU {c.npu} chip {c.chip}: {c.health}" for c in chips if c.health not in ("OK", "")]
+    if ill:
+        return warned("npu-smi", "; ".join(ill), "see npu-smi info -t health; figures may suffer")
+    names = ", ".join(dict.fromkeys(chip.name for chip in chips if chip.name))
+    return passed("npu-smi", f"{len(chips)} chip{'s' * (len(chips) > 1)} ({names or 'unnamed'})")
+
+
+def run_line(root: Path = ROOT) -> str:
+    """The options of `docker run` that give a container what it needs of this machine."""
+    cards = sorted(path.name for path in root.glob(CARD_NODE)) or ["davinci0"]
+    devices = " ".join(f"--device /dev/{name}" for name in (*cards, *NODES))
+    mounts = " ".join(
+        f"-v /{path}:/{path}" for path in (f"{ASCEND}/driver", TOOL, "usr/local/dcmi", MOUNTS[-1])
+    )
+    return f"docker run {devices} {mounts}"
+
+
+# --- one check each ----------------------------------------------------------------------------
+
+
+def _nodes(root: Path) -> Check:
+    cards = list(root.glob(CARD_NODE))
+    missing = [f"/dev/{name}" for name in NODES if not (root / "dev" / name).exists()]
+    if not cards:
+        missing.insert(0, "/dev/davinci0 (one per card)")
+    if missing:
+        advice = "install the driver; in a container give it each with --device"
+        return failed("device nodes", f"missing: {', '.join(missing)}", advice)
+    closed = [f"/dev/{c.name}" for c in cards if not os.access(c, os.R_OK | os.W_OK)]
+    if closed:
+        who = "add the user to the group HwHiAiUser, or run as root"
+        return failed("device nodes", f"no access to {', '.join(sorted(closed))}", who)
+    return passed("device nodes", f"{len(cards)} card{'s' * (len(cards) > 1)}, {', '.join(NODES)}")
+
+
+def _container(root: Path) -> Iterator[Check]:
+    if not any((root / name).exists() for name in (".dockerenv", "run/.containerenv")):
+        return
+    missing = [f"/{path}" for path in (*MOUNTS, TOOL) if not (root / path).exists()]
+    if missing:
+        advice = f"mount them from the host: {run_line(root)}"
+        yield failed("container mounts", f"missing: {', '.join(missing)}", advice)
+    else:
+        yield passed("container mounts", "driver, dcmi, npu-smi and install information are there")
+
+
+def _driver(root: Path) -> Check:
+    found = _versions(root / ASCEND / "driver/version.info")
+    if not found:
+        return failed(
+            "driver", f"no /{ASCEND}/driver/version.info", "install the driver, or mount it"
+        )
+    return passed("driver", _package_version(found))
+
+
+def _firmware(root: Path) -> Check:
+    driver = _versions(root / ASCEND / "driver/version.info")
+    firmware = _versions(root / ASCEND / "firmware/version.info")
+    if not firmware:
+        return skipped("firmware", f"no /{ASCEND}/firmware/version.info (usual in a container)")
+    ours, theirs = _package_version(firmware), _package_version(driver) if driver else ""
+    if theirs and ours != theirs:
+        return warned(
+            "firmware",
+            f"{ours}, but the driver is of {theirs}",
+            "install driver and firmware of one HDK release; a mixed pair may fail at random",
+        )
+    return passed("firmware", ours)
+
+
+def _cann(root: Path) -> Check:
+    for pattern in _CANN_FILES:
+        for file in sorted(root.glob(pattern)):
+            found = _versions(file)
+            name = found.get("version") or found.get("toolkit_running_version", "")
+            if name:
+                return passed("CANN", name.strip("[]").rpartition(":")[2] or name)
+    return failed("CANN", f"not found below /{ASCEND}", "install the CANN toolkit or nnrt package")
+
+
+def _sourced(root: Path, environment: Mapping[str, str]) -> Check:
+    home = environment.get("ASCEND_HOME_PATH") or environment.get("ASCEND_TOOLKIT_HOME")
+    script = next(iter(sorted(root.glob(f"{ASCEND}/*/set_env.sh"))), None)
+    path = f"/{script.relative_to(root)}" if script else f"/{ASCEND}/ascend-toolkit/set_env.sh"
+    if not home:
+        return failed("environment", "ASCEND_HOME_PATH is not set", f"source {path}")
+    if not (root / home.lstrip("/")).is_dir():
+        return failed("environment", f"ASCEND_HOME_PATH={home} does not exist", f"source {path}")
+    if "Ascend" not in environment.get("LD_LIBRARY_PATH", ""):
+        return warned("environment", "LD_LIBRARY_PATH has no Ascend folder", f"source {path}")
+    return passed("environment", f"ASCEND_HOME_PATH={home}")
+
+
+def _packages() -> Check:
+    """torch and torch_npu fit if torch_npu's own requirement says so."""
+    try:
+        ours, plugin = version("torch"), version("torch_npu")
+    except PackageNotFoundError as error:
+        advice = "pip install torch_npu in the version that matches torch and CANN"
+        return failed("torch and torch_npu", f"{error.name} is not installed", advice)
+    return fits(ours, plugin, requires("torch_npu") or [])
+
+
+def fits(torch_version: str, plugin_version: str, requirements: list[str]) -> Check:
+    """Whether torch is the one that torch_npu was built for.
+
+    Args:
+        requirements: torch_npu's own, as its package has them.
+    """
+    plain = torch_version.partition("+")[0]
+    wanted = next(
+        (
+            m
+            for r in requirements
+            if (m := re.match(r"torch\s*==\s*([\d.]+?)(?:\.\*)?(?:\s|;|$)", r))
+        ),
+        None,
+    )
+    needed = wanted.group(1) if wanted else ".".join(plugin_version.split(".")[:3])
+    if plain == needed or plain.startswith(f"{needed}."):
+        return passed("torch and torch_npu", f"torch {plain}, torch_npu {plugin_version}")
+    return failed(
+        "torch and torch_npu",
+        f"torch_npu {plugin_version} is built for torch {needed}, found {plain}",
+        f"pip install torch=={needed}, or the torch_npu for torch {plain}",
+    )
+
+
+# --- version files -----------------------------------------------------------------------------
+
+
+def _versions(file: Path) -> dict[str, str]:
+    """The key=value lines of a version file, keys in small letters; empty if there is none."""
+    with contextlib.suppress(OSError):
+        with file.open("rb") as stream:
+            text = stream.read(MAX_FILE_BYTES).decode("utf-8", errors="replace")
+        pairs = (line.partition("=") for line in text.splitlines())
+        return {key.strip().casefold(): value.strip() for key, sep, value in pairs if sep}
+    return {}
+
+
+def _package_version(found: Mapping[str, str]) -> str:
+    return found.get("package_version") or found.get("version") or "of unknown version"

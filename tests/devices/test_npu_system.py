@@ -1,0 +1,134 @@
+"""Checks of an Ascend system on file trees of the shapes that its installers leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.devices.checks import Check
+from autotune.devices.npu_system import check_npu_smi, check_system, fits, run_line
+
+ENVIRONMENT = {
+    "ASCEND_HOME_PATH": "/usr/local/Ascend/ascend-toolkit/latest",
+    "LD_LIBRARY_PATH": "/usr/local/Ascend/ascend-toolkit/latest/lib64",
+}
+TABLE = """\
+| NPU   Name      | Health | Power(W) Temp(C)   Hugepages-Usage(page)      |
+| Chip  Phy-ID    | Bus-Id | AICore(%) Memory-Usage(MB) HBM-Usage(MB)      |
+| 0     910B2     | {health} | 100.5    40        0 / 0                      |
+| 0     0         | 0:0    | 10       0 / 0     100 / 65536                |
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A machine on which all is well."""
+    ascend = tmp_path / "usr/local/Ascend"
+    files = {
+        "dev/davinci0": "",
+        "dev/davinci1": "",
+        "dev/davinci_manager": "",
+        "dev/devmm_svm": "",
+        "dev/hisi_hdc": "",
+        "usr/local/Ascend/driver/version.info": "Version=25.2.0\npackage_version=25.2.0\n",
+        "usr/local/Ascend/driver/lib64/libascend_hal.so": "",
+        "usr/local/Ascend/firmware/version.info": "Version=7.7.0.6.236\npackage_version=25.2.0\n",
+        "usr/local/Ascend/ascend-toolkit/set_env.sh": "",
+        "usr/local/Ascend/ascend-toolkit/latest/aarch64-linux/ascend_toolkit_install.info": (
+            "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
+        ),
+        "usr/local/bin/npu-smi": "",
+        "usr/local/dcmi/libdcmi.so": "",
+        "etc/ascend_install.info": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert ascend.is_dir()
+    return tmp_path
+
+
+def found(root: Path, name: str, environment: dict[str, str] = ENVIRONMENT) -> Check:
+    (check,) = (c for c in check_system(root, environment) if c.name == name)
+    return check
+
+
+def test_a_machine_on_which_all_is_well(root: Path) -> None:
+    checks = {c.name: c for c in check_system(root, ENVIRONMENT)}
+    for name in ("device nodes", "driver", "firmware", "CANN", "environment"):
+        assert checks[name].status == "ok", checks[name]
+    assert checks["driver"].detail == "25.2.0" and checks["CANN"].detail == "8.3.RC1"
+    assert "container mounts" not in checks
+    assert checks["torch and torch_npu"].status == "failed"  # no torch_npu beside these tests
+
+
+@pytest.mark.parametrize("node", ["davinci_manager", "devmm_svm", "hisi_hdc"])
+def test_a_missing_device_node_is_named(root: Path, node: str) -> None:
+    (root / "dev" / node).unlink()
+    check = found(root, "device nodes")
+    assert check.status == "failed" and f"/dev/{node}" in check.detail
+    assert "--device" in check.advice
+    assert f"--device /dev/{node}" in run_line(root) and "--device /dev/davinci1" in run_line(root)
+
+
+def test_no_card_at_all(root: Path) -> None:
+    for card in root.glob("dev/davinci[0-9]"):
+        card.unlink()
+    assert "one per card" in found(root, "device nodes").detail
+
+
+def test_in_a_container_missing_mounts_are_named(root: Path) -> None:
+    (root / ".dockerenv").touch()
+    assert found(root, "container mounts").status == "ok"
+    (root / "usr/local/bin/npu-smi").unlink()
+    check = found(root, "container mounts")
+    assert check.status == "failed" and check.detail == "missing: /usr/local/bin/npu-smi"
+    assert "-v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi" in run_line(root)
+
+
+def test_driver_and_firmware_of_two_releases(root: Path) -> None:
+    (root / "usr/local/Ascend/firmware/version.info").write_text("package_version=24.1.rc2\n")
+    check = found(root, "firmware")
+    assert check.status == "warning" and check.detail == "24.1.rc2, but the driver is of 25.2.0"
+    (root / "usr/local/Ascend/firmware/version.info").unlink()
+    assert found(root, "firmware").status == "skipped"
+
+
+def test_an_environment_that_was_not_sourced(root: Path) -> None:
+    check = found(root, "environment", {})
+    assert check.advice == "source /usr/local/Ascend/ascend-toolkit/set_env.sh"
+    gone = {**ENVIRONMENT, "ASCEND_HOME_PATH": "/usr/local/Ascend/nosuch"}
+    assert "does not exist" in found(root, "environment", gone).detail
+    bare = {**ENVIRONMENT, "LD_LIBRARY_PATH": ""}
+    assert found(root, "environment", bare).status == "warning"
+
+
+def test_an_empty_machine_is_told_all_that_is_missing(tmp_path: Path) -> None:
+    checks = check_system(tmp_path, {})
+    assert {c.status for c in checks} <= {"failed", "skipped"}
+    assert all(c.advice for c in checks if c.status == "failed")
+
+
+@pytest.mark.parametrize(
+    ("torch", "plugin", "requirements", "status"),
+    [
+        ("2.13.0+cpu", "2.13.0", ["torch==2.13.0.*"], "ok"),
+        ("2.13.0", "2.13.0", ["numpy", "torch==2.13.0"], "ok"),
+        ("2.14.0", "2.13.0", ["torch==2.13.0.*"], "failed"),
+        ("2.1.0", "2.1.0.post8", [], "ok"),
+        ("2.1.1", "2.1.0.post8", [], "failed"),
+    ],
+)
+def test_torch_and_its_plugin(
+    torch: str, plugin: str, requirements: list[str], status: str
+) -> None:
+    assert fits(torch, plugin, requirements).status == status
+
+
+def test_health_of_the_cards() -> None:
+    assert check_npu_smi(TABLE.format(health="OK")).detail == "1 chip (910B2)"
+    ill = check_npu_smi(TABLE.format(health="Alarm"))
+    assert ill.status == "warning" and "NPU 0 chip 0: Alarm" in ill.detail
+    assert check_npu_smi("no such command").status == "warning"
+    assert check_npu_smi(None).status == "failed"
