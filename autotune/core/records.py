@@ -407,6 +407,8 @@ class Measurement:
             nearest-rank quantiles.
         output_difference: Largest difference of an output from the baseline's on the same items,
             relative to the size of the output; None if it was not compared.
+        canary_ratio: Speed of the machine around the measurement, relative to the best that was
+            seen of it in the study; None if it was not looked at.
         trust: "quiet", or "noisy: why".
         device_busy_ratio: Share of the time in which the device was busy, by its own telemetry.
         power_w: Mean power of the device, everybody's work included.
@@ -441,6 +443,7 @@ class Measurement:
     faults_per_call: float | None = None
     output_difference: float | None = None
     run_queue_wait_ratio: float | None = None
+    canary_ratio: float | None = None
     trust: str = "quiet"
     warnings: tuple[str, ...] = ()
     telemetry: Mapping[str, float] = field(default_factory=dict)
@@ -455,12 +458,15 @@ class Verdict:
         objectives: Metric field to value, in the objective's order; empty if nothing was measured.
         excess: Metric field to how far its limit is exceeded, in the metric's unit; <= 0 holds.
         reasons: Sentences for a person; the first is the most telling.
+        needed_s: Seconds of further measuring that would settle what is undecided; None if
+            nothing is, or no reachable time would.
     """
 
     outcome: Outcome
     objectives: Mapping[str, float] = field(default_factory=dict)
     excess: Mapping[str, float] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    needed_s: float | None = None
 
 
 Phase = Literal["baseline", "search", "confirm", "measure"]
@@ -474,6 +480,7 @@ class TrialRecord:
         number: Its number in the study, or in the confirmation.
         started_at_s: Wall clock (Unix time), for people only; durations never use it.
         cost_s: What the trial cost, starts of processes included, on the trial's own clock.
+        measurements: All that were made of it; the last one counts, the quietest of them.
         log_tail: The last lines the children printed, only kept when something went wrong.
     """
 
@@ -492,7 +499,7 @@ class TrialRecord:
 
     @property
     def measurement(self) -> Measurement | None:
-        """The last, and for a plain trial only, measurement."""
+        """The measurement that counts: the only one, or the quietest of a repeated trial."""
         return self.measurements[-1] if self.measurements else None
 
 

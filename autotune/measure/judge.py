@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from autotune.core.errors import UsageError
@@ -10,18 +11,25 @@ from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Measurement, Reported, Result, Samples, Verdict
 from autotune.core.units import format_duration, format_quantity
-from autotune.measure.noise import utilisation
+from autotune.measure.noise import QUIET, measured_s, speed_left, utilisation
 from autotune.measure.tail import Status, judge_tail, variance_floor_for
 
 SEARCH_ALPHA = 0.05
+TYPICAL = 0.5  # quantile of the calls that a passing disturbance leaves alone
 
 
 class LimitJudgement(NamedTuple):
-    """One limit judged: its status, how far it is exceeded, and a sentence if it is not kept."""
+    """One limit judged.
+
+    Attributes:
+        excess: How far it is exceeded. reason: A sentence if it is not kept.
+        needed_s: Seconds of measuring that would settle it, None if unknown or out of reach.
+    """
 
     status: Status
     excess: float
     reason: str
+    needed_s: float | None = None
 
 
 def judge(
@@ -47,8 +55,11 @@ def judge(
         else Outcome.UNDECIDED if "undecided" in statuses
         else Outcome.OK
     )  # fmt: skip
+    needed = [j.needed_s for j in judged.values() if j.status == "undecided"]
+    known = [seconds for seconds in needed if seconds is not None]
     return Verdict(
         outcome=outcome,
+        needed_s=max(known) if known and len(known) == len(needed) else None,
         objectives={
             METRICS[goal.metric].field: float(getattr(measurement, METRICS[goal.metric].field))
             for goal in objective.goals
@@ -88,7 +99,19 @@ def _judge_limit(
         status = "pass" if low >= limit.bound else "fail" if high < limit.bound else "undecided"
     else:
         status = "pass" if excess <= 0 else "fail"
-    return LimitJudgement(status, excess, _sentence(limit, status, float(value)))
+    needed_s = _needed_for_rate_s(limit, measurement) if status == "undecided" else None
+    return LimitJudgement(status, excess, _sentence(limit, status, float(value)), needed_s)
+
+
+def _needed_for_rate_s(limit: Limit, measurement: Measurement) -> float | None:
+    """Until the interval of the throughput no longer holds the bound; it shrinks with the root."""
+    interval, rate = measurement.throughput_ci95_items_per_s, measurement.throughput_items_per_s
+    if limit.metric != "throughput" or interval is None or rate is None:
+        return None
+    gap, half = abs(rate - limit.bound), (interval[1] - interval[0]) / 2.0
+    if gap == 0.0 or measurement.duration_s is None:
+        return None
+    return measurement.duration_s * max((half / gap) ** 2 - 1.0, 0.0)
 
 
 def _judge_quantile(
@@ -103,10 +126,35 @@ def _judge_quantile(
     counts = f"{int(over.sum())} of {over.size} {unit} took longer than {bound}"
     if tail.status == "fail":
         return LimitJudgement("fail", excess, f"{limit.metric} breaks its limit: {counts}")
-    more = f"; {tail.needed_n} more {unit} would settle it" if tail.needed_n else ""
-    if tail.needed_n and samples.rate_per_s:
-        more += f" ({format_duration(tail.needed_n / samples.rate_per_s)})"
-    return LimitJudgement("undecided", excess, f"{limit.metric} is not settled: {counts}{more}")
+    needed_s, more = None, ""
+    if tail.needed_n and over.size:
+        needed_s = tail.needed_n * measured_s(samples) / over.size
+        more = f"; {tail.needed_n} more {unit} ({format_duration(needed_s)}) would settle it"
+    reason = f"{limit.metric} is not settled: {counts}{more}"
+    return LimitJudgement("undecided", excess, reason, needed_s)
+
+
+def in_doubt(verdict: Verdict, measurement: Measurement, objective: Objective) -> Verdict:
+    """A verdict that does not hold noise against a configuration.
+
+    What was over a limit while something disturbed it, though its typical call keeps the limit,
+    is undecided: it was the disturbance that was measured.
+    """
+    if verdict.outcome is not Outcome.OVER_LIMIT or measurement.trust == QUIET:
+        return verdict
+    excess = verdict.excess
+    broken = [x for x in objective.limits if excess.get(METRICS[x.metric].field, 0.0) > 0]
+    if not all(_may_be_noise(limit, measurement) for limit in broken):
+        return verdict
+    reason = f"over its limit while disturbed, which proves nothing ({measurement.trust})"
+    return replace(verdict, outcome=Outcome.UNDECIDED, reasons=(reason, *verdict.reasons))
+
+
+def _may_be_noise(limit: Limit, measurement: Measurement) -> bool:
+    metric, typical_s = METRICS[limit.metric], measurement.latency_p50_s
+    if metric.quantile is not None and metric.quantile > TYPICAL:
+        return typical_s is not None and typical_s * speed_left(measurement) <= limit.bound
+    return limit.metric == "throughput"
 
 
 def variance_floor(samples: Samples) -> float:

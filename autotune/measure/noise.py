@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from autotune.core.records import Samples
+from autotune.core.records import Measurement, Samples
 from autotune.core.units import format_duration
 from autotune.measure.queueing import ServiceTimes
 from autotune.measure.tail import quantile
@@ -14,26 +17,128 @@ from autotune.measure.tail import quantile
 MAX_RUN_QUEUE_WAIT = (
     0.05  # share of the window; about .002 on a quiet machine, .2 and more beside others
 )
+MIN_CANARY_RATIO = 0.9  # readings on a quiet machine scatter by some 2 %
 MAX_PHASE_RATIO = 1.3  # slowest over fastest eighth of the calls, by median
 PHASES = 8
+COLD_PHASES = 2  # what is slow in these alone had not warmed up
+MIN_DRIFT = 0.8  # rank correlation of the phases' medians with time
 MIN_CALLS_PER_PHASE = 3
 MAX_LATE_SHARE = 0.1  # of the P99 latency, that the load generator itself may add
 LARGE_CALLS = 0.9  # quantile of the items per call
 MAX_FAULTS_PER_CALL = 300.0  # the pinned allocator shows below 130
+MAX_LOST = 0.75  # of a configuration's speed that is put down to neighbours
+QUIET = "quiet"
 
 
-def trust_of(samples: Samples) -> tuple[str, tuple[str, ...]]:
-    """The trust line ("quiet", "noisy: why") and further warnings that do not make it noisy."""
-    causes = []
+class Trust(NamedTuple):
+    """Whether a measurement can be trusted.
+
+    Attributes:
+        line: "quiet", or "noisy: why".
+        warnings: What should be known, though it does not make it noisy.
+        level: How noisy: 0 if quiet, else by how many times the bounds are exceeded, added up.
+    """
+
+    line: str
+    warnings: tuple[str, ...]
+    level: float
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.level == 0
+
+
+class _Sign(NamedTuple):
+    """A sign of noise: in words, and by how many times its bound is exceeded."""
+
+    text: str
+    level: float
+
+
+def trust_of(
+    samples: Samples, *, canary_ratio: float | None = None, is_first: bool = False
+) -> Trust:
+    """Look for neighbours, a slower machine, drift, a cold start, and allocator trouble.
+
+    Args:
+        canary_ratio: Speed of the machine around the window, relative to the study's reference.
+        is_first: True for the first trial of a run, which finds everything cold.
+    """
+    signs = [
+        *_neighbour_signs(samples),
+        *_canary_signs(canary_ratio),
+        *_phase_signs(samples, is_first),
+        *(_Sign(text, 1.0) for text in _client_causes(samples)),
+    ]
+    line = "noisy: " + "; ".join(sign.text for sign in signs) if signs else QUIET
+    return Trust(line, _warnings(samples), sum(sign.level for sign in signs))
+
+
+def with_trust(measurement: Measurement, trust: Trust, canary_ratio: float | None) -> Measurement:
+    """A measurement with what is known of the machine around it."""
+    return replace(
+        measurement, trust=trust.line, warnings=trust.warnings, canary_ratio=canary_ratio
+    )
+
+
+def speed_left(measurement: Measurement) -> float:
+    """Share of its undisturbed speed that a noisy measurement is likely to show; 1 if quiet.
+
+    An estimate, by what was waited and by the canary; where threads wait together it is too low.
+    """
+    if measurement.trust == QUIET:
+        return 1.0
+    waited = min(measurement.run_queue_wait_ratio or 0.0, MAX_LOST)
+    canary = 1.0 if measurement.canary_ratio is None else measurement.canary_ratio
+    return (1.0 - waited) * canary
+
+
+def _neighbour_signs(samples: Samples) -> Iterator[_Sign]:
     wait = run_queue_wait_ratio(samples)
-    if wait is not None and wait > MAX_RUN_QUEUE_WAIT and _has_cores_of_its_own(samples):
-        # Threads add up, so that several of them can wait for longer than the time measured.
-        long = f"{wait:.0%} of the time" if wait <= 1 else "longer than it ran"
-        causes.append(f"waited {long} for its cores; something else runs there")
-    ratio = phase_ratio(samples)
-    if ratio is not None and ratio > MAX_PHASE_RATIO:
-        causes.append(f"unstable: calls took {ratio:.2g} times as long in the slowest phase")
-    causes.extend(_client_causes(samples))
+    if wait is None or wait <= MAX_RUN_QUEUE_WAIT or not _has_cores_of_its_own(samples):
+        return
+    # The waits of an instance's threads add up; what one lost, another process had.
+    threads = max((fact.thread_count or 1 for fact in samples.facts), default=1)
+    share = min(wait / threads, 1.0)
+    yield _Sign(f"another process took {share:.0%} of its cores", wait / MAX_RUN_QUEUE_WAIT)
+
+
+def _canary_signs(canary_ratio: float | None) -> Iterator[_Sign]:
+    if canary_ratio is not None and canary_ratio < MIN_CANARY_RATIO:
+        slower = 1.0 - canary_ratio
+        yield _Sign(
+            f"the machine ran {slower:.0%} slower than at its best in this study (throttling, or "
+            "a neighbour on its caches?)",
+            slower / (1.0 - MIN_CANARY_RATIO),
+        )
+
+
+def _phase_signs(samples: Samples, is_first: bool) -> Iterator[_Sign]:
+    """What the course of the call times within the window says: cold, drifting, or unstable."""
+    medians = phase_medians(samples)
+    if medians is None or (ratio := max(medians) / min(medians)) <= MAX_PHASE_RATIO:
+        return
+    level = ratio / MAX_PHASE_RATIO
+    later = medians[COLD_PHASES:]
+    if max(later) / min(later) <= MAX_PHASE_RATIO and max(medians) > max(later):
+        name = "first trial: cold" if is_first else "cold"
+        yield _Sign(f"{name}, calls took up to {ratio:.2g} times as long at first", level)
+    elif _rank_correlation(medians) > MIN_DRIFT:
+        yield _Sign(f"drift within the window: calls became {ratio:.2g} times as long", level)
+    elif _rank_correlation(medians) < -MIN_DRIFT:
+        yield _Sign(f"drift within the window: calls became {ratio:.2g} times as fast", level)
+    else:
+        slowest = f"calls took {ratio:.2g} times as long in the slowest phase"
+        yield _Sign(f"unstable: {slowest}", level)
+
+
+def _rank_correlation(values: Sequence[float]) -> float:
+    """Spearman's, of a series with its order."""
+    ranks = np.argsort(np.argsort(values))
+    return float(np.corrcoef(ranks, np.arange(len(values)))[0, 1])
+
+
+def _warnings(samples: Samples) -> tuple[str, ...]:
     warnings = []
     if float(samples.fault_count.mean()) > MAX_FAULTS_PER_CALL:
         warnings.append(
@@ -46,7 +151,7 @@ def trust_of(samples: Samples) -> tuple[str, tuple[str, ...]]:
         warnings.append("every call runs a whole batch, padded where fewer requests were waiting")
     if unserved := unserved_count(samples):
         warnings.append(f"{unserved} requests were never served; they count as over any limit")
-    return ("noisy: " + "; ".join(causes) if causes else "quiet"), tuple(warnings)
+    return tuple(warnings)
 
 
 def _client_causes(samples: Samples) -> list[str]:
@@ -87,8 +192,16 @@ def run_queue_wait_ratio(samples: Samples) -> float | None:
     """Time an instance's threads waited for a core, over the time measured; None if unknown."""
     if not samples.run_queue_wait_s or not samples.facts:
         return None
-    elapsed_s = float(samples.end_s.max() - samples.start_s.min())
-    return sum(samples.run_queue_wait_s) / (elapsed_s * len(samples.facts))
+    return sum(samples.run_queue_wait_s) / (measured_s(samples) * len(samples.facts))
+
+
+def measured_s(samples: Samples) -> float:
+    """Seconds of wall-clock time inside the windows."""
+    spans_s = (
+        np.ptp(np.concatenate([samples.start_s[own], samples.end_s[own]]))
+        for own in (samples.window == window for window in np.unique(samples.window))
+    )
+    return float(sum(spans_s))
 
 
 def read_run_queue_wait_s(*, whole_process: bool) -> float:
@@ -105,17 +218,16 @@ def _task_wait_s(path: Path) -> float:
         return 0.0  # the thread has ended, or the kernel does not tell
 
 
-def phase_ratio(samples: Samples) -> float | None:
-    """Median call time of the slowest of eight phases over the fastest's; None with few calls."""
-    order = np.argsort(samples.start_s)
+def phase_medians(samples: Samples) -> list[float] | None:
+    """Median call time of each eighth of the calls, in their order; None with few calls."""
+    order = np.lexsort((samples.start_s, samples.window))  # virtual sessions all begin at zero
     times_s = (samples.end_s - samples.start_s)[order]
     if times_s.size < PHASES * MIN_CALLS_PER_PHASE:
         return None
     items = samples.item_count[order]
     if np.ptp(items) > 0:  # calls of different sizes are compared with others of their size
         times_s = ServiceTimes.fit(items, times_s).residuals
-    medians = [float(np.median(phase)) for phase in np.array_split(times_s, PHASES)]
-    return max(medians) / min(medians)
+    return [float(np.median(phase)) for phase in np.array_split(times_s, PHASES)]
 
 
 def _has_cores_of_its_own(samples: Samples) -> bool:

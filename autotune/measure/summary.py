@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.core.errors import WrongOutput
 from autotune.core.records import Floats, InstanceFacts, Measurement, Reported, Result, Samples
-from autotune.measure.noise import run_queue_wait_ratio, trust_of
+from autotune.measure.noise import measured_s, run_queue_wait_ratio, trust_of
 from autotune.measure.tail import quantile
 
 MAX_BLOCKS = 20  # of calls, for the interval of the throughput
@@ -58,7 +58,7 @@ def _from_samples(samples: Samples) -> Measurement:
         raise WrongOutput("no call was made within the window")
     latency_s = samples.request_latency_s()
     rate, interval = served_per_s(samples) if samples.is_open else throughput(samples)
-    trust, warnings = trust_of(samples)
+    trust = trust_of(samples)
     facts = samples.facts
     return Measurement(
         throughput_items_per_s=rate,
@@ -83,8 +83,8 @@ def _from_samples(samples: Samples) -> Measurement:
         device_busy_ratio=samples.telemetry.get("utilisation_mean_ratio"),
         power_w=samples.telemetry.get("power_mean_w"),
         telemetry=samples.telemetry,
-        trust=trust,
-        warnings=warnings,
+        trust=trust.line,
+        warnings=trust.warnings,
         environment=_environment(facts),
     )
 
@@ -145,11 +145,6 @@ def _relative_error(times_s: Floats) -> float | None:
     means = np.array([block.mean() for block in np.array_split(times_s, blocks)])
     t = float(stdtrit(blocks - 1, 0.975))
     return t / 1.96 * float(means.std(ddof=1)) / math.sqrt(blocks) / float(times_s.mean())
-
-
-def measured_s(samples: Samples) -> float:
-    """Seconds of wall-clock time inside the windows."""
-    return sum(_span_s(samples, samples.window == w) for w in np.unique(samples.window))
 
 
 def _stage_figures(samples: Samples) -> dict[str, Any]:

@@ -8,26 +8,25 @@ import os
 import re
 import signal
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from autotune.core.errors import StorageError, TrialError, WrongOutput
+from autotune.core.errors import StorageError, TrialError
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Phase, Reported, Result, TrialRecord, Verdict
+from autotune.core.records import Phase, Result, TrialRecord, Verdict
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
-from autotune.measure.equal_work import Agreement
-from autotune.measure.judge import SEARCH_ALPHA, judge
-from autotune.measure.summary import summarise
-from autotune.search.confirm import reserve_s
+from autotune.search.attempt import Bench, Room, quietest
+from autotune.search.confirm import OPEN_S, reserve_s
 from autotune.search.guard import Guard
 from autotune.search.study import Asked, StopReason, Study
-from autotune.space.search_space import SearchSpace, TrialOptions
-from autotune.trial.group import group_spec, trial_plan
-from autotune.trial.rate_search import rate_goal, search_rate
-from autotune.trial.session import Launcher, Session, open_session
+from autotune.search.watch import Repeats, Watch
+from autotune.space.search_space import SearchSpace
+from autotune.trial.canary import open_canary
+from autotune.trial.session import Launcher
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +47,7 @@ def run_trials(
     on_start: Callable[[Asked], None] = lambda asked: None,
     on_result: OnResult = lambda phase, number, result: None,
     should_stop: Callable[[], bool] = lambda: False,
+    watch: Watch | None = None,
     time_s: float | None = None,
 ) -> StopReason:
     """Run trials until there is nothing left to do.
@@ -56,6 +56,7 @@ def run_trials(
         on_record: Told of every finished trial. on_start: of every one that begins.
         on_result: Given the raw result of every trial that has one.
         should_stop: Asked between trials.
+        watch: On the machine; None: a fresh one.
         time_s: Seconds from now on the launcher's clock, of which `reserve_s` is kept for the
             confirmation. The trial that runs at the end is cut short and counts as
             interrupted. None: no limit.
@@ -65,7 +66,14 @@ def run_trials(
     """
     until_s = None if time_s is None else launcher.now_s() + time_s
     records: list[TrialRecord] = []
-    guard = Guard(study, space, info, launcher)
+    bench = Bench(
+        space=space,
+        info=info,
+        launcher=launcher,
+        guard=Guard(study, space, info, launcher),
+        watch=watch or Watch(study, open_canary(space.workload, info, launcher)),
+        repeats=Repeats(launcher),
+    )
     try:
         with sigterm_interrupts():
             while not should_stop():
@@ -78,8 +86,15 @@ def run_trials(
                 if isinstance(asked, StopReason):
                     return asked
                 on_start(asked)
+                room = _room(study, records, space, left_s)
                 record = run_trial(
-                    study, asked, guard, space, info, launcher, on_result=on_result, left_s=left_s
+                    study,
+                    asked,
+                    bench,
+                    on_result=on_result,
+                    left_s=left_s,
+                    room=room,
+                    is_first=not records,
                 )
                 records.append(record)
                 on_record(record)
@@ -95,20 +110,20 @@ def run_trials(
 def run_trial(
     study: Study,
     asked: Asked,
-    guard: Guard,
-    space: SearchSpace,
-    info: DeviceInfo,
-    launcher: Launcher,
+    bench: Bench,
     *,
     on_result: OnResult = lambda phase, number, result: None,
     left_s: float | None = None,
+    room: Room | None = None,
+    is_first: bool = False,
 ) -> TrialRecord:
     """Measure one configuration and tell the study, whatever happens.
 
     Args:
-        guard: Looks at the configuration's outputs before anything is measured.
-        left_s: What is left of the budget of time.
+        left_s: What is left of the budget of time. `room`: for an extension of the window.
+        is_first: True for the first trial of a run.
     """
+    space, launcher = bench.space, bench.launcher
     record = TrialRecord(
         number=asked.number,
         config=asked.config,
@@ -122,7 +137,10 @@ def run_trial(
         limit_s = min(limit_s, left_s + TIME_GRACE_S)
     began_s, real_began_s = launcher.now_s(), time.monotonic()
     try:
-        record = _measured(record, guard, space, info, launcher, limit_s, on_result)
+        record, result = quietest(
+            record, bench, limit_s=limit_s, room=room or Room(), is_first=is_first
+        )
+        on_result(record.phase, record.number, result)
     except TrialError as error:
         record = _failed(record, error)
         if error.outcome is Outcome.TIMEOUT and limit_s < space.trial.timeout_s:
@@ -179,62 +197,24 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _measured(
-    record: TrialRecord,
-    guard: Guard,
-    space: SearchSpace,
-    info: DeviceInfo,
-    launcher: Launcher,
-    limit_s: float,
-    on_result: OnResult,
-) -> TrialRecord:
-    until_s = time.monotonic() + limit_s
-    spec = group_spec(record.config, space, info)
-    with open_session(spec, launcher, timeout_s=limit_s) as session:
-        agreement = guard.check(record.config, session.answers)
-        if space.objective.load.seeks_rate:
-            record = _with_rate(record, space, session, until_s, on_result)
-            return _with_agreement(record, agreement)
-        # The limit holds for the trial as a whole, not for each of its steps.
-        session.warm_up(replace(trial_plan(space), deadline_s=until_s - time.monotonic()))
-        session.begin(replace(trial_plan(space), deadline_s=until_s - time.monotonic()))
-        result = session.result()
-    on_result(record.phase, record.number, result)
-    measurement = summarise(result)
-    verdict = judge(result, measurement, space.objective, alpha=SEARCH_ALPHA)
-    if verdict.outcome is Outcome.WRONG_OUTPUT and isinstance(result, Reported):
-        raise WrongOutput(f"{verdict.reasons[0]}{result.again}", log_tail=result.log_tail)
-    return _with_agreement(replace(record, measurements=(measurement,), verdict=verdict), agreement)
-
-
-def _with_agreement(record: TrialRecord, agreement: Agreement) -> TrialRecord:
-    """The record with what its outputs were found to be."""
-    untold = (f"outputs were not compared: {agreement.untold}",) if agreement.untold else ()
-    measurements = tuple(
-        replace(m, output_difference=agreement.difference, warnings=(*m.warnings, *untold))
-        for m in record.measurements
-    )
-    return replace(record, measurements=measurements)
-
-
-def _with_rate(
-    record: TrialRecord,
-    space: SearchSpace,
-    session: Session,
-    until_s: float,
-    on_result: OnResult,
-) -> TrialRecord:
-    """The configuration's own highest rate, estimated: a trial is too short to prove it."""
-    window_s = space.trial.duration_s or TrialOptions().duration_s or 0.0
-    goal = rate_goal(record.config, space.objective, window_s=window_s, seed=space.trial.seed)
-    found = search_rate(
-        session,
-        replace(goal, proves=False),
-        space.objective,
-        left_s=lambda: until_s - time.monotonic(),
-    )
-    on_result(record.phase, record.number, found.samples)
-    return replace(record, measurements=(found.measurement,), verdict=found.verdict)
+def _room(
+    study: Study, records: Sequence[TrialRecord], space: SearchSpace, left_s: float | None
+) -> Room:
+    """What a budget of time leaves for extensions; without one there is no end of it."""
+    shown = [
+        r.measurement.throughput_items_per_s or 0.0
+        for r in records
+        if r.verdict.outcome is Outcome.OK and r.measurement is not None
+    ]
+    bar = max(shown, default=0.0)
+    if left_s is None:
+        return Room(bar=bar)
+    costs = [r.cost_s for r in records]
+    usual_s = statistics.median(costs) if costs else (space.trial.duration_s or 0.0) + OPEN_S
+    progress = study.progress()
+    to_come = max(progress.total - progress.done, 1)  # the present one included
+    spare_s = max(left_s - to_come * usual_s, 0.0)
+    return Room(spare_s=spare_s, share_s=spare_s / to_come, bar=bar)
 
 
 def _failed(record: TrialRecord, error: TrialError) -> TrialRecord:

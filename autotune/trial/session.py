@@ -46,6 +46,11 @@ class Launcher:
         """Seconds since the launcher was made, simulated ones included."""
         return self._clock.now_s() - self._began_s + self._virtual_s
 
+    @property
+    def virtual_s(self) -> float:
+        """Seconds that were simulated so far."""
+        return self._virtual_s
+
     def charge(self, virtual_s: float) -> None:
         """Count seconds that passed on a virtual clock."""
         self._virtual_s += virtual_s
@@ -140,7 +145,7 @@ def open_session(
     """
     if WORKLOADS[spec.workload.kind].is_real:
         return ProcessSession(spec, launcher, timeout_s)
-    return VirtualGroup(spec, launcher.charge)
+    return VirtualGroup(spec, launcher.charge, began_s=launcher.virtual_s)
 
 
 class ProcessSession:

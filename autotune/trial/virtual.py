@@ -39,13 +39,16 @@ class VirtualGroup:
 
     Args:
         charge: Told how many virtual seconds each step of the session cost.
+        began_s: The study's virtual clock.
     """
 
     is_virtual = True
     answers: tuple[Answers, ...] = ()
 
-    def __init__(self, spec: GroupSpec, charge: Callable[[float], None]) -> None:
-        self._spec, self._charge = spec, charge
+    def __init__(
+        self, spec: GroupSpec, charge: Callable[[float], None], *, began_s: float = 0.0
+    ) -> None:
+        self._spec, self._charge, self._began_s = spec, charge, began_s
         self._pending: Plan | None = None
         self._instances: list[_VirtualInstance] = []
         if WORKLOADS[spec.workload.kind].runs == "virtual":
@@ -83,7 +86,8 @@ class VirtualGroup:
     def _open_all(self) -> list[_VirtualInstance]:
         try:
             return [
-                _VirtualInstance(self._spec, i) for i in range(self._spec.config.instance_count)
+                _VirtualInstance(self._spec, i, self._began_s)
+                for i in range(self._spec.config.instance_count)
             ]
         except TrialError as error:
             self._charge(error.cost_s)
@@ -124,7 +128,7 @@ class VirtualGroup:
 
 
 class _VirtualInstance:
-    def __init__(self, spec: GroupSpec, index: int) -> None:
+    def __init__(self, spec: GroupSpec, index: int, began_s: float) -> None:
         self.clock = VirtualClock()
         self.load_s = 0.0
         self._spec, self._index = spec, index
@@ -137,6 +141,7 @@ class _VirtualInstance:
             clock=self.clock,
             instance=index,
             seed=spec.seed,
+            began_s=began_s,
         )
         program = load_workload(spec.workload.kind)(context)
         assert isinstance(program, Program) and program.step is not None
@@ -144,6 +149,7 @@ class _VirtualInstance:
         self._program = program
         whole: Step = program.step
         self._step = whole
+        self._run_queue_wait_s = program.run_queue_wait_s or (lambda: 0.0)
         self._serve: Serve = program.step_items or (lambda call, items: whole(call))
         self._calls_made = 0
 
@@ -164,6 +170,7 @@ class _VirtualInstance:
             base_s=base_s,
             share=(self._index, instance_count),
             first_call=self._calls_made,
+            run_queue_wait_s=self._run_queue_wait_s,
             serve=self._serve,
         )
         self._calls_made += sum(map(len, windows))
@@ -172,7 +179,12 @@ class _VirtualInstance:
 
     def server(self) -> Server:
         """This instance for an open load."""
-        return Server(serve=self._serve, clock=self.clock, first_call=self._calls_made)
+        return Server(
+            serve=self._serve,
+            clock=self.clock,
+            first_call=self._calls_made,
+            run_queue_wait_s=self._run_queue_wait_s,
+        )
 
     def served(self, windows: Sequence[OpenWindow], plan: Plan) -> Samples:
         """What it served as samples."""

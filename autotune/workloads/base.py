@@ -21,6 +21,7 @@ class Context:
         framework_device: What the framework calls the first of them: "cpu", "cuda:0".
         clock: The instance's clock; a simulated workload moves it.
         instance: Index of this instance in its group.
+        began_s: The study's virtual clock when the session was opened, 0 if time is real.
     """
 
     config: Config
@@ -30,6 +31,7 @@ class Context:
     clock: Clock
     instance: int = 0
     seed: int = 0
+    began_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class Program:
         array: Kind of tensor `run` takes.
         precision: The precision that really runs.
         compile_s: Seconds of the building that were compilation.
+        run_queue_wait_s: Seconds that a simulated program has waited for a core so far; None: ask
+            the system.
         memory_bytes: Memory that a simulated program declares; None: ask the device.
         notes: What the user should know of how the model is run.
     """
@@ -60,6 +64,7 @@ class Program:
     array: str = "torch"
     precision: str = "float32"
     compile_s: float = 0.0
+    run_queue_wait_s: Callable[[], float] | None = None
     memory_bytes: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -46,6 +46,7 @@ from autotune.core.records import Config, StageTimes, WorkloadSpec
 from autotune.core.units import format_size
 from autotune.devices.simulated import CUBE_COUNT, MEMORY_BYTES, VECTOR_COUNT
 from autotune.workloads.base import Context, Program
+from autotune.workloads.disturbance import OPTION, Disturbance
 from autotune.workloads.noise import read_noise
 
 DEFAULT_NOISE = 0.02  # standard deviation of a call's time, relative
@@ -176,7 +177,7 @@ def check(spec: WorkloadSpec) -> None:
             f"workload.simulated: no cost model {spec.model!r}; "
             f"known: {', '.join(COST_MODELS)}{hint}"
         )
-    read_noise(spec.options, DEFAULT_NOISE)
+    _read_options(spec)
 
 
 def preload(spec: WorkloadSpec) -> tuple[str, ...]:
@@ -196,7 +197,7 @@ def program(context: Context) -> Program:
     check(context.workload)
     model, config, clock = COST_MODELS[context.workload.model], context.config, context.clock
     assert isinstance(clock, VirtualClock), "simulated work runs on virtual time only"
-    noise, seed = read_noise(context.workload.options, DEFAULT_NOISE)
+    (noise, seed), disturbance = _read_options(context.workload)
     memory_bytes = model.memory_bytes(config)
     needed_bytes = config.instance_count * memory_bytes
     if needed_bytes > MEMORY_BYTES:
@@ -207,11 +208,15 @@ def program(context: Context) -> Program:
         )
     clock.advance(model.load_s)
     rng = np.random.default_rng((seed, context.seed, context.instance))
+    waits_s = [0.0]
     serve = _serve(model, config, clock, noise, rng)
+    if disturbance is not None:
+        serve = _disturbed(serve, disturbance, clock, context.began_s, waits_s)
     return Program(
         step=lambda call: serve(call, config.batch_size),
         step_items=serve,
         array="none",
+        run_queue_wait_s=lambda: waits_s[0],
         memory_bytes=memory_bytes,
         notes=(f"simulated, not measured: {model.description}",),
     )
@@ -235,3 +240,30 @@ def _serve(
         return StageTimes(factor * h2d_s, factor * compute_s, factor * d2h_s)
 
     return serve
+
+
+def _disturbed(
+    serve: Callable[[int, int], StageTimes],
+    disturbance: Disturbance,
+    clock: VirtualClock,
+    began_s: float,
+    waits_s: list[float],
+) -> Callable[[int, int], StageTimes]:
+    """The same on a disturbed machine; what a neighbour takes is added to `waits_s`."""
+
+    def disturbed(call: int, items: int) -> StageTimes:
+        start_s = clock.now_s()
+        now_s = began_s + start_s
+        times = serve(call, items)
+        took_s, stretch = clock.now_s() - start_s, disturbance.stretch(now_s)
+        clock.advance(took_s * (stretch - 1.0))
+        waits_s[0] += took_s * stretch * disturbance.share_lost(now_s)
+        return StageTimes(*(stretch * seconds for seconds in times))
+
+    return disturbed
+
+
+def _read_options(spec: WorkloadSpec) -> tuple[tuple[float, int], Disturbance | None]:
+    """Noise and its seed, and the declared disturbance."""
+    drawn = {key: value for key, value in spec.options.items() if key != OPTION}
+    return read_noise(drawn, DEFAULT_NOISE), Disturbance.of(spec.options)

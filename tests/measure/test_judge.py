@@ -12,7 +12,7 @@ from autotune.core.objective import Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import InstanceFacts, Reported, Samples, Verdict
 from autotune.measure.judge import judge
-from autotune.measure.noise import phase_ratio, trust_of
+from autotune.measure.noise import phase_medians, trust_of
 from autotune.measure.summary import summarise
 
 
@@ -108,7 +108,8 @@ def test_one_slow_call_in_twenty_never_passes_a_p99_limit() -> None:
 
 def test_the_undecided_say_how_many_calls_would_settle_it() -> None:
     found = verdict(calls([0.01] * 100), latency_p99=0.02)
-    assert "more calls would settle it" in found.reasons[0]
+    assert "199 more calls (1.99 s) would settle it" in found.reasons[0]
+    assert found.needed_s == pytest.approx(1.99)
     assert found.excess["latency_p99_s"] == pytest.approx(0.01 - 0.02)
 
 
@@ -187,13 +188,47 @@ def test_quiet_calls_are_trusted_and_phases_are_not() -> None:
     quiet = calls(0.01 * rng.lognormal(0.0, 0.05, size=400))
     assert trust_of(quiet)[0] == "quiet"
     phases = calls([0.001] * 100 + [0.002] * 100 + [0.001] * 100)
-    assert phase_ratio(phases) == pytest.approx(2.0)
-    assert trust_of(phases)[0].startswith("noisy: unstable")
+    medians = phase_medians(phases)
+    assert medians is not None and max(medians) / min(medians) == pytest.approx(2.0)
+    assert trust_of(phases).line.startswith("noisy: unstable")
+
+
+def test_seconds_are_told_for_all_open_limits_or_for_none() -> None:
+    some = calls(0.01 * np.random.default_rng(4).lognormal(0.0, 0.3, size=60))
+    near = 0.97 * (summarise(some).throughput_items_per_s or 0.0)
+    open_rate = verdict(some, throughput=near)
+    assert open_rate.outcome is Outcome.UNDECIDED and open_rate.needed_s is not None
+    tail = verdict(some, latency_p99=0.1)
+    assert tail.outcome is Outcome.UNDECIDED and tail.needed_s is not None
+    both = verdict(some, throughput=near, latency_p99=0.1)
+    assert both.needed_s == max(open_rate.needed_s, tail.needed_s) > 0
+    unreachable = verdict(calls(([0.01] * 99 + [0.03]) * 4), latency_p99=0.02)
+    assert unreachable.outcome is Outcome.UNDECIDED and unreachable.needed_s is None
+    assert verdict(calls([0.01] * 1000), latency_p99=0.02).needed_s is None
+
+
+def test_a_course_of_call_times_is_named() -> None:
+    rng = np.random.default_rng(1)
+    spread = rng.lognormal(0.0, 0.02, 400)
+    cold = calls(0.01 * spread * np.where(np.arange(400) < 60, 1.5, 1.0))
+    assert trust_of(cold).line == "noisy: cold, calls took up to 1.5 times as long at first"
+    assert trust_of(cold, is_first=True).line.startswith("noisy: first trial: cold")
+    slowing = calls(0.01 * spread * np.linspace(1.0, 1.6, 400))
+    assert "drift within the window: calls became 1.5 times as long" in trust_of(slowing).line
+    assert "times as fast" in trust_of(calls(0.01 * spread * np.linspace(1.6, 1.0, 400))).line
+
+
+def test_the_canary_is_a_sign_of_its_own() -> None:
+    quiet = calls([0.01] * 400)
+    assert trust_of(quiet, canary_ratio=0.93).is_quiet
+    slow = trust_of(quiet, canary_ratio=0.82)
+    assert "the machine ran 18% slower" in slow.line and slow.level > 0
+    assert trust_of(quiet, canary_ratio=0.6).level > slow.level
 
 
 def test_waiting_for_cores_is_noise_only_where_cores_are_not_shared() -> None:
     loaded = calls([0.01] * 200, instances=2, wait_s=1.0)
-    assert "waited 25% of the time" in trust_of(loaded)[0]
+    assert trust_of(loaded).line == "noisy: another process took 25% of its cores"
     shared = tuple(InstanceFacts(instance=i, cores=(0, 1)) for i in range(2))
     from dataclasses import replace
 

@@ -32,7 +32,7 @@ from autotune.core.records import (
     WorkloadSpec,
 )
 from autotune.devices.base import DeviceInfo
-from autotune.search import rounds, worker
+from autotune.search import attempt, rounds, worker
 from autotune.search.study import StopReason, Study
 from autotune.space.search_space import Budget, Confirm, Parameter, SearchSpace, Source
 from autotune.trial.session import Launcher
@@ -208,7 +208,7 @@ def use_fakes(
         opened.append(config)
         yield FakeSession(config, launcher, behave, cost_s=cost_s, noise=noise, spread=spread)
 
-    for module in (worker, rounds):
+    for module in (attempt, rounds):
         patch.setattr(module, "open_session", open_session)
         patch.setattr(module, "group_spec", lambda config, space, info: config)
     return opened

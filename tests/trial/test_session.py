@@ -314,8 +314,7 @@ def test_a_model_cannot_spoil_its_own_inputs(launcher: Launcher) -> None:
 
 def test_two_speeds_are_called_unstable(launcher: Launcher) -> None:
     plan = Plan(windows=(Window(iterations=100),), deadline_s=20)
-    trust, _ = trust_of(run(launcher, spec("two_speeds"), plan))
-    assert "unstable" in trust
+    assert "unstable" in trust_of(run(launcher, spec("two_speeds"), plan)).line
 
 
 def test_environment_reaches_the_libraries_before_they_load() -> None:
