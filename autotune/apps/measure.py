@@ -17,7 +17,7 @@ from autotune.measure.judge import judge
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
 from autotune.results.study_result import StudyFacts
-from autotune.results.words import config_text
+from autotune.results.words import config_text, trust_text
 from autotune.search.pooling import pooled
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.group import group_spec, trial_plan
@@ -61,7 +61,7 @@ class MeasureResult:
                     for session in self.sessions
                 ],
                 "origin": self.facts.origin,
-                "trust": measurement.trust,
+                "trust": trust_text(self.record),
                 "elapsed_s": self.record.duration_s,
             }
         )

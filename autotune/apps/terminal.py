@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autotune.apps.view import Standing, View
 from autotune.core.records import Config, Measurement, TrialRecord
 from autotune.core.units import format_duration
+from autotune.measure.noise import QUIET
 from autotune.results.study_result import StudyFacts, StudyResult
 from autotune.results.summary import ORIGIN_NOTICE, figures, headline, reasons, standing
 from autotune.results.tables import top_rows
@@ -20,6 +21,7 @@ from autotune.results.words import (
     outcome_text,
     rate_interval_text,
     reason_text,
+    trust_text,
 )
 
 if TYPE_CHECKING:
@@ -213,6 +215,8 @@ def trial_line(record: TrialRecord, names: tuple[str, ...] = ()) -> str:
     line = f"{outcome_text(record.verdict.outcome):<14} {throughput:>11}  {latency:<13}"
     reason = reason_text(record).partition("\n")[0]
     why = f"  ({reason})" if reason and record.measurement is None else ""
+    if record.measurement is not None and record.measurement.trust != QUIET:
+        why = f"  ({record.measurement.trust})"
     return f"{line}  {config_text(record.config, names or None)}{why}"
 
 
@@ -264,6 +268,6 @@ def measurement_lines(result: MeasureResult) -> Iterator[str]:
         "P99 latency": metric_text("latency_p99", measurement.latency_p99_s),
         "peak memory": metric_text("memory_peak", measurement.memory_peak_bytes),
         "verdict": "; ".join((outcome_text(record.verdict.outcome), *record.verdict.reasons)),
-        "trust": measurement.trust,
+        "trust": trust_text(record),
     }
     yield from (f"  {name:<12} {text}" for name, text in pairs.items())

@@ -10,6 +10,7 @@ from typing import Literal
 from autotune.core.objective import METRICS, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, measured
+from autotune.measure.noise import QUIET, speed_left
 from autotune.results.batch_knee import StudyKnee, pick_knee, study_knee
 from autotune.results.gain import chained
 from autotune.results.words import (
@@ -192,9 +193,27 @@ _OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: 2}
 
 
 def _promising(records: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
-    """Those whose estimates hold every limit, best figures first, shown to hold or not."""
-    holding = (r for r in records if excess_ratio(r, objective) <= 0)
-    return sorted(holding, key=lambda r: -score(r, objective))
+    """Those whose estimates hold every limit, best figures first, shown to hold or not.
+
+    A noisy trial is taken for what it would have been without the noise, and not refused for a
+    limit that only the noise may have broken: the fresh measurement tells.
+    """
+    holding = (r for r in records if excess_ratio(r, objective) <= 0 or _is_in_doubt(r))
+    return sorted(holding, key=lambda r: -_undisturbed_score(r, objective))
+
+
+def _is_in_doubt(record: TrialRecord) -> bool:
+    is_noisy = record.measurement is not None and record.measurement.trust != QUIET
+    return is_noisy and record.verdict.outcome is Outcome.UNDECIDED
+
+
+def _undisturbed_score(record: TrialRecord, objective: Objective) -> float:
+    """The score with what noise is likely to have taken added to the rates."""
+    if record.measurement is None:
+        return -math.inf
+    rates = ("throughput", "arrival_rate")
+    weight = sum(goal.weight for goal in objective.goals if goal.metric in rates)
+    return score(record, objective) - weight * math.log(speed_left(record.measurement))
 
 
 def _decide_by_proof(

@@ -77,7 +77,7 @@ def trials_table(result: StudyResult) -> Table:
             *(items.get(name, "") for name in searched),
             *_figures(record, metric),
             f"{record.cost_s:.2f}",
-            words.reason_text(record),
+            _remark(record),
         )
         best = record.config == result.config
         rows.append(
@@ -85,6 +85,12 @@ def trials_table(result: StudyResult) -> Table:
                 id=anchor(record))
         )  # fmt: skip
     return Table(caption=_trials_caption(result), columns=columns, rows=tuple(rows))
+
+
+def _remark(record: TrialRecord) -> str:
+    """Why a trial ended as it did, and whether it was disturbed."""
+    trust = words.trust_text(record) if record.measurement else ""
+    return "; ".join(filter(None, (words.reason_text(record), trust if trust != "quiet" else "")))
 
 
 def _trials_caption(result: StudyResult) -> str:

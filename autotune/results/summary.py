@@ -288,7 +288,7 @@ def standing(result: StudyResult) -> list[tuple[str, str]]:
     if text := _outputs_text(result):
         pairs.append(("Outputs", text))
     if result.shown is not None and result.shown.measurement is not None:
-        pairs.append(("Trust", result.shown.measurement.trust))
+        pairs.append(("Trust", words.trust_text(result.shown)))
     return pairs
 
 

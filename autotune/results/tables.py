@@ -14,6 +14,7 @@ from autotune.core.records import Comparison, Measurement, TrialRecord, Verdict
 from autotune.results.batch_knee import delivered_share
 from autotune.results.gain import interval95
 from autotune.results.study_result import StudyResult
+from autotune.results.words import trust_text
 
 JSON_SCHEMA = 1
 
@@ -53,7 +54,7 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         "gain_batch_only_ci95": _interval(recommendation.against_batch_only),
         "knee": _knee(result),
         "origin": result.facts.origin,
-        "trust": judged.measurement.trust if judged and judged.measurement else None,
+        "trust": trust_text(judged) if judged and judged.measurement else None,
         "complete": result.ending.complete,
         "stopped": result.ending.stopped or None,
         "trials": {"total": result.trial_count, "planned": result.facts.trials, **result.counts},
@@ -93,7 +94,12 @@ def _measurement(measurement: Measurement | None) -> dict[str, Any] | None:
 
 def _verdict(verdict: Verdict, reasons: Iterable[str]) -> dict[str, Any]:
     unique = dict.fromkeys((*verdict.reasons, *reasons))
-    return {"outcome": verdict.outcome, "excess": verdict.excess, "reasons": list(unique)}
+    return {
+        "outcome": verdict.outcome,
+        "excess": verdict.excess,
+        "reasons": list(unique),
+        "needed_s": verdict.needed_s,
+    }
 
 
 def _ratio(comparison: Comparison | None) -> float | None:

@@ -7,8 +7,10 @@ import shlex
 from collections.abc import Collection, Mapping
 
 from autotune.core.objective import METRICS, Limit
+from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Scalar, TrialRecord
-from autotune.core.units import format_quantity, format_rate
+from autotune.core.units import format_duration, format_quantity, format_rate
+from autotune.measure.noise import QUIET
 
 UNKNOWN = "unknown"
 
@@ -117,6 +119,18 @@ def rate_interval_text(interval: tuple[float, float]) -> str:
 def counts_text(counts: Mapping[str, int]) -> str:
     """Trials by outcome: "20 ok, 7 over the limit"."""
     return ", ".join(f"{count} {outcome_text(name)}" for name, count in counts.items() if count)
+
+
+def trust_text(record: TrialRecord) -> str:
+    """Whether a record can be trusted: "quiet", "noisy: why", "undecided: needs 12 s more"."""
+    trust = record.measurement.trust if record.measurement else UNKNOWN
+    if record.verdict.outcome is not Outcome.UNDECIDED:
+        return trust
+    needed_s = record.verdict.needed_s
+    more = (
+        f"needs {format_duration(needed_s)} more" if needed_s else "it is not known what it needs"
+    )
+    return f"undecided: {more}" if trust == QUIET else f"undecided: {more}; {trust}"
 
 
 def reason_text(record: TrialRecord) -> str:

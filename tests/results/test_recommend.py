@@ -299,3 +299,36 @@ def test_gain_over_batch_only_is_none_where_nothing_else_was_changed(
     )
     assert decided.record is not None and decided.record.config == winner
     assert decided.against_batch_only is None
+
+
+# --- noise -------------------------------------------------------------------------------------
+
+
+def disturbed(record: TrialRecord, **measured: object) -> TrialRecord:
+    assert record.measurement is not None
+    measurement = replace(record.measurement, trust="noisy: a neighbour", **measured)  # type: ignore[arg-type]
+    return replace(record, measurements=(measurement,))
+
+
+def test_a_disturbed_trial_gets_a_seat_if_it_would_be_among_the_best_without(
+    make_trial: Trial,
+) -> None:
+    best, second = make_trial(batch(4), throughput=1000), make_trial(batch(6), throughput=900)
+    slowed = make_trial(batch(8), throughput=700)
+    quiet = rank([best, second, slowed], OBJECTIVE, BASELINE)
+    assert {r.config for r in candidates(quiet, OBJECTIVE, 2)} >= {batch(4), batch(6)}
+    for signs in ({"run_queue_wait_ratio": 0.4}, {"canary_ratio": 0.6}):
+        ranking = rank([best, second, disturbed(slowed, **signs)], OBJECTIVE, BASELINE)
+        assert [r.config for r in ranking.ranked] == [batch(4), batch(6), batch(8)]
+        assert candidates(ranking, OBJECTIVE, 2)[0].config == batch(8)  # 700 / 0.6 > 1000
+
+
+def test_a_limit_that_noise_may_have_broken_keeps_nobody_from_the_proof(make_trial: Trial) -> None:
+    best = make_trial(batch(4), throughput=1000)
+    over = make_trial(batch(8), throughput=900, p99_s=0.025, outcome=Outcome.UNDECIDED)
+    assert [
+        r.config for r in candidates(rank([best, over], OBJECTIVE, BASELINE), OBJECTIVE, 2)
+    ] == [batch(4)]
+    noisy = disturbed(over, run_queue_wait_ratio=0.3)
+    chosen = candidates(rank([best, noisy], OBJECTIVE, BASELINE), OBJECTIVE, 2)
+    assert [r.config for r in chosen] == [batch(8), batch(4)]

@@ -8,6 +8,7 @@ from autotune.core.records import Config, TrialRecord
 from autotune.results.recommend import decide, is_batch_only, rank
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import figures, headline, reasons, standing, status_meaning
+from autotune.results.words import trust_text
 
 Make = Callable[..., StudyResult]
 Trial = Callable[..., TrialRecord]
@@ -102,3 +103,15 @@ def test_a_batch_only_finalist_without_time_is_not_said_to_have_failed(
     figure = next(f for f in figures(replace(study, recommendation=proof)) if "alone" in f.name)
     assert figure.figure == "not shown"
     assert figure.detail == "the batch-only configuration was not measured again"
+
+
+def test_the_trust_line_says_what_an_open_limit_needs(make_trial: Trial) -> None:
+    record = make_trial(Config())
+    assert record.measurement is not None and trust_text(record) == "quiet"
+    unsure = replace(record.verdict, outcome=Outcome.UNDECIDED, needed_s=12.0)
+    assert trust_text(replace(record, verdict=unsure)) == "undecided: needs 12.0 s more"
+    noisy = replace(record.measurement, trust="noisy: a neighbour")
+    both = replace(record, verdict=unsure, measurements=(noisy,))
+    assert trust_text(both) == "undecided: needs 12.0 s more; noisy: a neighbour"
+    unknown = replace(record, verdict=replace(unsure, needed_s=None))
+    assert trust_text(unknown) == "undecided: it is not known what it needs"

@@ -31,7 +31,7 @@ def test_json_has_the_documented_shape_and_numbers_every_parser_reads(make_study
         "throughput_items_per_s", "throughput_ci95_items_per_s", "arrival_rate_per_s",
         "latency_p99_s", "memory_peak_bytes",
     }  # fmt: skip
-    assert set(data["verdict"]) == {"outcome", "excess", "reasons"}
+    assert set(data["verdict"]) == {"outcome", "excess", "reasons", "needed_s"}
     assert set(data["baseline"]) == {"config", "throughput_items_per_s"}
     low, high = data["gain_ci95"]
     assert 1 < low < data["gain"] < high
