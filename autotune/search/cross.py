@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autotune.core.records import Floats, Ints
+from autotune.core.records import Floats
 from autotune.search.encoding import Features
-from autotune.search.scales import OUTPUT_MEAN_SD
+from autotune.search.scales import OUTPUT_MEAN_SD, Reals, output_basis, output_linear
 
 if TYPE_CHECKING:
     from autotune.search.surrogate import Surrogate
@@ -24,27 +24,23 @@ class Functional:
     work: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: a property is cached
+@dataclass(frozen=True, kw_only=True)  # no slots: properties are cached
 class Cross:
     """Some configurations seen against the data of a fitted model."""
 
     surrogate: Surrogate
     features: Features
-    log_cycle: Floats
-    jacobian: Floats
-    basis: Floats
-    correlation: Floats
+    correlation: Reals
 
-    def take(self, index: Ints) -> Cross:
-        """Some of the configurations."""
-        return replace(
-            self,
-            features=self.features.take(index),
-            log_cycle=self.log_cycle[index],
-            jacobian=self.jacobian[index],
-            basis=self.basis[index],
-            correlation=self.correlation[index],
-        )
+    @cached_property
+    def jacobian(self) -> Floats:
+        """Derivative of log T in theta, shape (configurations here, effects)."""
+        return self.surrogate.mechanism.evaluate(self.features, self.surrogate.theta)[1]
+
+    @cached_property
+    def basis(self) -> Floats:
+        """Linear part of the outputs' own processes."""
+        return output_basis(self.features)
 
     def mean(self, asked: Functional) -> Floats:
         """Posterior mean of a quantity."""
@@ -54,14 +50,16 @@ class Cross:
         spread, precision = model.scales.spread, self.correlation.dtype
         # The linearised mechanism, which interpolates the data whether or not theta has settled.
         moved = model._jacobian.T @ followed - model.theta
-        cycle = self.log_cycle + self.jacobian @ moved
+        cycle = model.mechanism.moved(self.features, model.theta, moved)
         cycle = cycle + spread[0] ** 2 * (self.correlation @ followed.astype(precision))
         mean: Floats = follow * cycle + asked.work * self.features.log_work
         for output, weight in enumerate(asked.weights):
             if output == 0 or weight == 0:
                 continue
             pull = model._per_config(model._weights * (model._output == output))
-            own = self.basis @ (model._basis.T @ pull) + self.correlation @ pull.astype(precision)
+            own = output_linear(
+                self.features, model._basis.T @ pull
+            ) + self.correlation @ pull.astype(precision)
             own = OUTPUT_MEAN_SD**2 * pull.sum() + spread[output] ** 2 * own
             mean = mean + weight * (model._means[output] + own)
         return mean

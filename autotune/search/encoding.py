@@ -76,6 +76,8 @@ class Encoding:
         self._column = {d.name: i for i, d in enumerate(self.dimensions)}
         self.batch = next((n for n in BATCH_NAMES if n in self._column), None)
         self.has_mechanism = self.batch is not None
+        others = [(i, d) for i, d in enumerate(self.dimensions) if d.name != self.batch]
+        self._others = [(i, _effects(d), _places(d)) for i, d in others if len(d.choices) > 1]
 
     def row(self, values: Mapping[str, Scalar]) -> tuple[int, ...] | None:
         """Choice indices of a configuration; None if it lacks a parameter or has a foreign value.
@@ -107,13 +109,11 @@ class Encoding:
         log_batch = self.log_value(self.batch, rows)
         log_instances = self.log_value("instance_count", rows)
         log_slices = self.log_value("micro_batch_count", rows)
-        others = [(i, d) for i, d in enumerate(self.dimensions) if d.name != self.batch]
         effects = [np.zeros((len(rows), 0))]
         places = [(log_batch - log_slices)[:, None]]
-        for i, dimension in others:
-            if len(dimension.choices) > 1:
-                effects.append(_effects(dimension)[rows[:, i]])
-                places.append(_places(dimension)[rows[:, i]])
+        for i, effects_of, places_of in self._others:
+            effects.append(effects_of[rows[:, i]])
+            places.append(places_of[rows[:, i]])
         return Features(
             log_batch=log_batch,
             log_instances=log_instances,

@@ -45,24 +45,45 @@ class Mechanism:
         count = 1 + int(features.effects.shape[1])
         return 2 * count + len(TILES) + 1 if self.with_batch else count
 
+    def moved(self, features: Features, theta: Floats, step: Floats) -> Floats:
+        """log T of each row at `theta`, and from there `step` along its derivative."""
+        if not self.with_batch:
+            linear: Floats = self.level + self._sum(features, theta + step)
+            return linear
+        count = 1 + features.effects.shape[1]
+        log_cycle, share, slope = self._cycle(features, theta)
+        grown = self._sum(features, step[count : 2 * count])
+        grown = grown + features.padding @ step[2 * count : -1]
+        fixed = self._sum(features, step[:count])
+        result: Floats = log_cycle + share * fixed + (1 - share) * grown + slope * step[-1]
+        return result
+
     def evaluate(self, features: Features, theta: Floats) -> tuple[Floats, Floats]:
         """log T of each row, and its derivative in theta, shape (rows, len(theta))."""
-        count = 1 + features.effects.shape[1]
         basis = np.hstack([np.full((len(features.effects), 1), self.LEVEL_SD), features.effects])
         if not self.with_batch:
             return self.level + basis @ theta, basis
-        shared = self.INSTANCE_SLOPE * features.log_instances
-        fixed = self.level - 1.0 + shared + self.SLICE_SLOPE * features.log_slices
-        fixed = fixed + basis @ theta[:count]
-        growing = self.level_per_item + shared + features.log_batch
-        growing = (
-            growing + basis @ theta[count : 2 * count] + features.padding @ theta[2 * count : -1]
-        )
-        sharpness = math.exp(self.SHARPNESS + self.SHARPNESS_SD * theta[-1])
-        log_cycle = np.logaddexp(sharpness * fixed, sharpness * growing) / sharpness
-        share = np.exp(sharpness * (fixed - log_cycle))  # of the cycle that does not grow
-        mean = share * fixed + (1 - share) * growing
-        slope = self.SHARPNESS_SD * (mean - log_cycle)  # d/dlog p of the power mean
+        log_cycle, share, slope = self._cycle(features, theta)
         grown = (1 - share)[:, None] * np.hstack([basis, features.padding])
         jacobian = np.hstack([share[:, None] * basis, grown, slope[:, None]])
         return log_cycle, jacobian
+
+    def _cycle(self, features: Features, theta: Floats) -> tuple[Floats, Floats, Floats]:
+        """log T, the share of the cycle that does not grow, and the derivative in log p."""
+        count = 1 + features.effects.shape[1]
+        shared = self.INSTANCE_SLOPE * features.log_instances
+        fixed = self.level - 1.0 + shared + self.SLICE_SLOPE * features.log_slices
+        fixed = fixed + self._sum(features, theta[:count])
+        growing = self.level_per_item + shared + features.log_batch
+        growing = growing + self._sum(features, theta[count : 2 * count])
+        growing = growing + features.padding @ theta[2 * count : -1]
+        sharpness = math.exp(self.SHARPNESS + self.SHARPNESS_SD * theta[-1])
+        log_cycle = np.logaddexp(sharpness * fixed, sharpness * growing) / sharpness
+        share = np.exp(sharpness * (fixed - log_cycle))
+        mean = share * fixed + (1 - share) * growing
+        return log_cycle, share, self.SHARPNESS_SD * (mean - log_cycle)
+
+    def _sum(self, features: Features, effects: Floats) -> Floats:
+        """The level and the main effects of each row, summed."""
+        total: Floats = self.LEVEL_SD * effects[0] + features.effects @ effects[1:]
+        return total

@@ -120,7 +120,7 @@ class Posterior:
         """
         from scipy.special import stdtr
 
-        probability = np.ones(len(cross.log_cycle))
+        probability = np.ones(len(cross.correlation))
         for limit in self.question.limits:
             spread = CAUTION * np.sqrt(cross.variance(limit.quantity))
             probability *= stdtr(TAIL_FREEDOM, _room(cross, limit) / spread)

@@ -117,6 +117,17 @@ def matern(left: Reals, right: Reals, length: float) -> Reals:
     return root
 
 
+def output_linear(features: Features, weights: Floats) -> Floats:
+    """`output_basis(features) @ weights`, without building it."""
+    split = features.effects.shape[1]
+    slice_size = features.log_batch - features.log_slices
+    by_batch, by_slice, by_instances = 0.5 * weights[split:]
+    total: Floats = features.effects @ (weights[:split] / EFFECT_SD)
+    total += by_batch * features.log_batch + by_slice * slice_size
+    total += by_instances * features.log_instances
+    return total
+
+
 def output_basis(features: Features) -> Floats:
     """Linear part of an output's own process: main effects, batch and slice size."""
     slice_size = features.log_batch - features.log_slices

@@ -16,11 +16,12 @@ that follow the cycle. `theta` is found by iterating that linearisation; the few
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from autotune.core.records import Floats
+from autotune.core.records import Floats, Ints
 from autotune.search.cross import Cross, Functional
 from autotune.search.encoding import Features
 from autotune.search.mechanism import Mechanism
@@ -93,17 +94,27 @@ class Surrogate:
 
     # Covariances between (configuration, output) rows of the data.
 
-    def _covariance(self, jacobian: Floats, scales: Scales, correlation: Floats) -> Floats:
-        """Of the observed rows, noise included; `correlation` and `jacobian` by configuration."""
-        pairs = self._pairs
-        covariance: Floats = (jacobian @ jacobian.T + scales.spread[0] ** 2 * correlation)[pairs]
-        covariance *= self._follow_both
-        for output in range(1, len(self.data.coupled)):
-            block = self._blocks[output]
-            own = (self._linear + correlation)[self._block_configs[output]]
-            own *= scales.spread[output] ** 2
-            own += OUTPUT_MEAN_SD**2
-            covariance[block] += own
+    def _parts(self, correlation: Floats) -> tuple[Floats, list[Floats]]:
+        """What the residual's correlation of configurations adds to the covariance of rows:
+        through the cycle, and of every further output by its own process."""
+        through = correlation[self._pairs] * self._follow_both
+        own = (self._linear + correlation for _ in self._blocks[1:])
+        blocks = zip(own, self._block_configs[1:], strict=True)
+        return through, [matrix[block] for matrix, block in blocks]
+
+    def _covariance(
+        self, jacobian: Floats, scales: Scales, parts: tuple[Floats, list[Floats]]
+    ) -> Floats:
+        """Of the observed rows, noise included; `jacobian` by configuration."""
+        gram = (jacobian @ jacobian.T)[self._pairs] * self._follow_both
+        return self._summed(gram, scales, parts)
+
+    def _summed(self, gram: Floats, scales: Scales, parts: tuple[Floats, list[Floats]]) -> Floats:
+        through, blocks = parts
+        covariance = scales.spread[0] ** 2 * through
+        covariance += gram
+        for output, own in enumerate(blocks, start=1):
+            covariance[self._blocks[output]] += scales.spread[output] ** 2 * own + OUTPUT_MEAN_SD**2
         noise = np.array(scales.noise)[self._output] ** 2 / self._repeats
         covariance.flat[:: len(covariance) + 1] += noise + JITTER
         return covariance
@@ -118,9 +129,10 @@ class Surrogate:
         """Iterate the linearisation to the most probable theta, then keep the factors."""
         import scipy.linalg as linalg
 
+        parts = self._parts(self._correlation)
         for iteration in range(MAX_STEPS):
             residual, jacobian = self._residual()
-            covariance = self._covariance(jacobian, self.scales, self._correlation)
+            covariance = self._covariance(jacobian, self.scales, parts)
             factor = linalg.cho_factor(covariance, lower=True, check_finite=False)
             weights = linalg.cho_solve(factor, residual, check_finite=False)
             target = jacobian.T @ self._per_config(weights * self._follows)
@@ -136,7 +148,8 @@ class Surrogate:
         import scipy.linalg as linalg
 
         residual, self._jacobian = self._residual()
-        covariance = self._covariance(self._jacobian, self.scales, self._correlation)
+        parts = self._parts(self._correlation)
+        covariance = self._covariance(self._jacobian, self.scales, parts)
         self._lower = linalg.cholesky(covariance, lower=True, check_finite=False)
         self._weights = linalg.cho_solve((self._lower, True), residual, check_finite=False)
 
@@ -172,14 +185,16 @@ class Surrogate:
         data = self.data
         residual, jacobian = self._residual()
         places = data.features.places
-        correlations: dict[float, Floats] = {}
+        gram = (jacobian @ jacobian.T)[self._pairs] * self._follow_both
+        parts: dict[float, tuple[Floats, list[Floats]]] = {}
+        more, scatter = np.maximum(data.counts - 1, 0).sum(0), data.scatter.sum(0)
 
         def loss(scales: Scales) -> float:
-            if scales.length not in correlations:
-                correlations[scales.length] = matern(places, places, scales.length)
-            covariance = self._covariance(jacobian, scales, correlations[scales.length])
-            misfit = _minus_log_likelihood(covariance, residual) + _repeats_misfit(data, scales)
-            return misfit + penalty(scales)
+            if scales.length not in parts:
+                parts[scales.length] = self._parts(matern(places, places, scales.length))
+            covariance = self._summed(gram, scales, parts[scales.length])
+            misfit = _minus_log_likelihood(covariance, residual)
+            return misfit + _repeats_misfit(more, scatter, scales) + penalty(scales)
 
         best, best_loss = self.scales, loss(self.scales)
         for _ in range(MAX_SWEEPS):
@@ -213,15 +228,8 @@ class Surrogate:
         """
         precision = np.float32 if rough else np.float64
         here, known = (f.places.astype(precision) for f in (features, self.data.features))
-        log_cycle, jacobian = self.mechanism.evaluate(features, self.theta)
-        return Cross(
-            surrogate=self,
-            features=features,
-            log_cycle=log_cycle,
-            jacobian=jacobian,
-            basis=output_basis(features),
-            correlation=matern(here, known, self.scales.length),
-        )
+        correlation = matern(here, known, self.scales.length)
+        return Cross(surrogate=self, features=features, correlation=correlation)
 
 
 def _own_means(data: Data) -> Floats:
@@ -235,15 +243,24 @@ def _own_means(data: Data) -> Floats:
 
 
 def _minus_log_likelihood(covariance: Floats, residual: Floats) -> float:
-    import scipy.linalg as linalg
+    """Of a Gaussian; the covariance is overwritten. LAPACK at first hand: it is asked often."""
+    from scipy.linalg import lapack
 
-    lower = linalg.cholesky(covariance, lower=True, check_finite=False, overwrite_a=True)
-    white = linalg.solve_triangular(lower, residual, lower=True, check_finite=False)
-    return float(0.5 * white @ white + np.log(np.diagonal(lower)).sum())
+    lower, failed = lapack.dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
+    if failed:
+        return math.inf
+    white, _ = lapack.dtrtrs(lower, residual, lower=1)
+    return 0.5 * float(white @ white) + float(np.log(np.diagonal(lower)).sum())
 
 
-def _repeats_misfit(data: Data, scales: Scales) -> float:
-    """Minus the log likelihood of the repeats about their means, which tell noise from shape."""
-    noise = np.array(scales.noise)
-    more = np.maximum(data.counts - 1, 0).sum(0)
-    return float((more * np.log(noise) + 0.5 * data.scatter.sum(0) / noise**2).sum())
+def _repeats_misfit(more: Ints, scatter: Floats, scales: Scales) -> float:
+    """Minus the log likelihood of the repeats about their means, which tell noise from shape.
+
+    Args:
+        more: Measurements beyond the first of each configuration, per output.
+        scatter: Sum of their squared deviations, per output.
+    """
+    return sum(
+        float(count) * math.log(noise) + 0.5 * float(square) / noise**2
+        for count, square, noise in zip(more, scatter, scales.noise, strict=True)
+    )
