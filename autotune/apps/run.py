@@ -15,6 +15,7 @@ from autotune.apps.store import (
     BASIS,
     ENDING,
     FACTS,
+    INSIGHT,
     PROVING,
     remember_storage,
     study_dir,
@@ -23,12 +24,15 @@ from autotune.apps.store import (
 from autotune.apps.view import Standing, View
 from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.errors import StorageError, UsageError
+from autotune.core.insight import Insight
+from autotune.core.outcomes import Outcome
 from autotune.core.records import Phase, Recommendation, Result, TrialRecord
 from autotune.results.recommend import Ranking, decide, rank
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
 from autotune.search.conditions import fingerprint_of
 from autotune.search.storage import NoStorageError
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
+from autotune.search.study_model import StudyModel
 from autotune.search.worker import MAX_SAME_FAILURES, run_trials
 from autotune.space.search_space import SearchSpace
 from autotune.trial.group import group_spec
@@ -173,8 +177,11 @@ class _Run:
         if kept is not None and kept.confirmations and not recommendation.confirmations:
             self.view.note("nothing could be measured again; the earlier proof stands")
             return kept, ending
+        insight = self._insight(recommendation)
+        recommendation = self._with_probability(recommendation, insight)
         self.study.save_recommendation(recommendation)
         self.study.keep(BASIS, self._basis())
+        self.study.keep(INSIGHT, to_json_dict(insight))
         return recommendation, ending
 
     def _kept(self) -> Recommendation | None:
@@ -204,7 +211,7 @@ class _Run:
 
     def _prove(self) -> Recommendation:
         return prove(
-            self._ranking(),
+            self._ranking(self._insight()),
             self.resolved.space,
             self.resolved.info,
             self.launcher,
@@ -214,20 +221,47 @@ class _Run:
         )
 
     def _unproven(self) -> Recommendation:
-        return decide(self._ranking(), self.facts.objective)
+        insight = self._insight()
+        recommendation = decide(self._ranking(insight), self.facts.objective)
+        return self._with_probability(recommendation, insight)
 
-    def _ranking(self) -> Ranking:
-        """Of the trials inside the space as it is now; it may have been changed since."""
+    def _inside(self) -> list[TrialRecord]:
+        """The trials inside the space as it is now; it may have been changed since."""
         space = self.resolved.space
-        inside = [r for r in self.study.records() if space.contains(r.config)]
-        return rank(inside, self.facts.objective, self.facts.baseline)
+        return [r for r in self.study.records() if space.contains(r.config)]
+
+    def _ranking(self, insight: Insight | None = None) -> Ranking:
+        return rank(self._inside(), self.facts.objective, self.facts.baseline, insight)
+
+    def _insight(self, recommendation: Recommendation | None = None) -> Insight:
+        """What the model of the search believes, the proof's fresh measurements included."""
+        space = self.resolved.space
+        fresh = recommendation.confirmations if recommendation else ()
+        chosen = recommendation.record if recommendation else None
+        model = StudyModel(space, space.trial.seed)
+        return model.insight([*self._inside(), *fresh], chosen.config if chosen else None)
+
+    def _with_probability(self, recommendation: Recommendation, insight: Insight) -> Recommendation:
+        """The recommendation with the probability that its limits hold."""
+        record, objective = recommendation.record, self.facts.objective
+        if record is None or not objective.limits:
+            return recommendation
+        belief, confirm = insight.of(record.config), self.resolved.space.confirm
+        probability = None
+        if belief is not None and not objective.load.seeks_rate:  # there the rate says it all
+            probability = belief.limit_probability
+        if confirm and record.phase == "confirm" and record.verdict.outcome is Outcome.OK:
+            probability = max(probability or 0.0, 1.0 - confirm.alpha)
+        return replace(recommendation, limit_probability=probability)
 
     def _result(self, recommendation: Recommendation, ending: Ending) -> StudyResult:
+        kept = self.study.attributes().get(INSIGHT)
         return StudyResult(
             facts=self.facts,
             records=self.study.records(),
             recommendation=recommendation,
             ending=ending,
+            insight=from_json_dict(Insight, kept) if kept else None,
         )
 
     def _reported(self, recommendation: Recommendation, ending: Ending) -> StudyResult:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune.core.codec import from_json_dict
 from autotune.core.errors import StorageError, UsageError
+from autotune.core.insight import Insight
 from autotune.results.recommend import decide, rank
 from autotune.results.report import render
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
@@ -19,8 +20,9 @@ from autotune.search.study import StoredStudy
 from autotune.version import __version__
 
 FACTS, ENDING, BASIS, PROVING = "facts", "ending", "basis", "proving"
+INSIGHT = "insight"
 """Keys under which a study keeps what it is about, how its last run ended, what its recommendation
-was made from, and who is proving one."""
+was made from, who is proving one, and what the model of its search believes."""
 
 REPORT = "report.html"
 
@@ -82,8 +84,11 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
     ending = from_json_dict(Ending, attributes.get(ENDING, {"stopped": "it was killed"}))
     records = stored.records()
     recommendation = stored.recommendation()
+    insight = attributes.get(INSIGHT)
+    known = from_json_dict(Insight, insight) if insight else None
     if recommendation is None:
-        recommendation = decide(rank(records, facts.objective, facts.baseline), facts.objective)
+        ranking = rank(records, facts.objective, facts.baseline, known)
+        recommendation = decide(ranking, facts.objective)
     report = directory / REPORT
     return StudyResult(
         facts=facts,
@@ -91,6 +96,7 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
         recommendation=recommendation,
         ending=ending,
         report=report if report.is_file() else None,
+        insight=known,
     )
 
 

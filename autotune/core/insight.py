@@ -72,7 +72,7 @@ class Insight:
             `confidence`, the best expected worth. None if there is none.
         expected_gain: By how much one more trial is expected to raise the recommendation,
             relative; None while there is no recommendation.
-        alike: None while there is no recommendation.
+        alike: Around what is recommended; None while there is no recommendation.
     """
 
     beliefs: tuple[Belief, ...] = ()

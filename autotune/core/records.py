@@ -549,6 +549,9 @@ class Recommendation:
         against_baseline: Fresh and interleaved, None if unconfirmed.
         against_batch_only: The same against the best configuration that differs from the
             baseline in batch size alone; None if there is none or it is the winner itself.
+        limit_probability: Probability that the limits hold: what the search's model believes
+            after all measurements, at least 1 - alpha where the proof showed it. None without
+            limits, and of a study without such a model.
         confirmations: The fresh measurements. `comparisons`: all that were made with them.
         reasons: Sentences for a person.
     """
@@ -561,6 +564,7 @@ class Recommendation:
     confirmations: tuple[TrialRecord, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     reasons: tuple[str, ...] = ()
+    limit_probability: float | None = None
 
 
 def measured(records: tuple[TrialRecord, ...]) -> Iterator[TrialRecord]:

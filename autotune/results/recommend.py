@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from autotune.core.insight import Belief, Insight
 from autotune.core.objective import METRICS, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, measured
@@ -33,6 +34,7 @@ class Ranking:
         batch_only: The best that differs from the baseline in its batch size alone.
         closest: With nothing ranked, the one that breaks its limits least.
         knee: Where the objective asks for it; its configuration is the best.
+        insight: What the search's model believes; its pick is the best.
     """
 
     ranked: tuple[TrialRecord, ...] = ()
@@ -40,6 +42,7 @@ class Ranking:
     batch_only: TrialRecord | None = None
     closest: TrialRecord | None = None
     knee: StudyKnee | None = None
+    insight: Insight | None = None
 
     @property
     def best(self) -> TrialRecord | None:
@@ -56,34 +59,72 @@ class Ranking:
         )
 
 
-def rank(records: Sequence[TrialRecord], objective: Objective, baseline: Config) -> Ranking:
+def rank(
+    records: Sequence[TrialRecord],
+    objective: Objective,
+    baseline: Config,
+    insight: Insight | None = None,
+) -> Ranking:
     """Order the measured trials by the objective.
 
-    A configuration measured several times counts by its least favourable trial: the best of
-    several short trials is mostly the luckiest.
+    With `insight`, by what the search's model believes of every configuration: its worth and
+    whether the limits hold, from all trials together. Without it, a configuration measured
+    several times counts by its least favourable trial: the best of several short trials is
+    mostly the luckiest. A fresh measurement (phase confirm) always speaks for itself.
     """
+    knee = study_knee(records, objective)
+    if knee is not None:
+        insight = None
+    beliefs = {} if insight is None else {b.config: b for b in insight.beliefs}
 
     def key(record: TrialRecord) -> tuple[int, float]:
-        return (_OUTCOME_ORDER[record.verdict.outcome], -score(record, objective))
+        belief = None if record.phase == "confirm" else beliefs.get(record.config)
+        if insight is None or belief is None:
+            return (_OUTCOME_ORDER[record.verdict.outcome], -score(record, objective))
+        return (_belief_order(record, belief, insight.confidence), -_worth(belief))
 
-    by_config: dict[Config, TrialRecord] = {}
-    for record in sorted(measured(tuple(records)), key=key):
-        by_config[record.config] = record
-    order = sorted(by_config.values(), key=key)
-    knee = study_knee(records, objective)
-    ranked = [r for r in order if r.verdict.outcome is not Outcome.OVER_LIMIT]
-    if knee is not None:
-        ranked.sort(key=lambda r: r.config != knee.config)
-    broken = [r for r in order if r.verdict.outcome is Outcome.OVER_LIMIT]
+    order = sorted(_one_each(records, objective, beliefs), key=key)
+    ranked = [r for r in order if key(r)[0] < _BROKEN]
+    first = knee.config if knee is not None else None
+    if insight is not None and insight.best is not None:
+        first = insight.best.config
+    ranked.sort(key=lambda r: r.config != first)
+    broken = [r for r in order if key(r)[0] == _BROKEN]
     batch_only = [r for r in ranked if is_batch_only(r.config, baseline)]
     closest = min(broken, key=lambda r: excess_ratio(r, objective), default=None)
     return Ranking(
         ranked=tuple(ranked),
         baseline=next((r for r in reversed(records) if r.config == baseline), None),
-        batch_only=next(iter(_promising(batch_only, objective)), None),
+        batch_only=next(iter(_promising(batch_only, objective, insight)), None),
         closest=None if ranked else closest,
         knee=knee,
+        insight=insight,
     )
+
+
+def _one_each(
+    records: Sequence[TrialRecord], objective: Objective, beliefs: Mapping[Config, Belief]
+) -> Iterator[TrialRecord]:
+    """One measured record per configuration: the middle one of believed ones, else the worst."""
+    groups: dict[Config, list[TrialRecord]] = {}
+    for record in measured(tuple(records)):
+        groups.setdefault(record.config, []).append(record)
+    for config, group in groups.items():
+        group.sort(key=lambda r: (_OUTCOME_ORDER[r.verdict.outcome], -score(r, objective)))
+        yield group[len(group) // 2] if config in beliefs else group[-1]
+
+
+def _belief_order(record: TrialRecord, belief: Belief, confidence: float) -> int:
+    """Like `_OUTCOME_ORDER`: held surely enough, open, broken."""
+    if belief.limit_probability >= confidence:
+        return 0
+    is_broken = record.verdict.outcome is Outcome.OVER_LIMIT and belief.limit_probability < 0.5
+    return _BROKEN if is_broken else 1
+
+
+def _worth(belief: Belief) -> float:
+    """Expected worth, a broken limit counted as nothing."""
+    return belief.score + math.log(max(belief.limit_probability, 1e-9))
 
 
 def candidates(ranking: Ranking, objective: Objective, top: int) -> tuple[TrialRecord, ...]:
@@ -91,12 +132,13 @@ def candidates(ranking: Ranking, objective: Objective, top: int) -> tuple[TrialR
 
     The best that already holds its limits has a seat. The others go to the best figures, those
     of undecided trials too if their estimates hold: a short trial has too few calls to show
-    the limit of a large batch; the fresh measurement has enough. A knee is proven beside the
+    the limit of a large batch; the fresh measurement has enough. Where the search's model has
+    beliefs, these are the figures. A knee is proven beside the
     peak that it is nearly as good as.
     """
     if ranking.knee is not None:
         return _knee_candidates(ranking, ranking.knee, objective)
-    chosen = _promising(ranking.ranked, objective)[:top]
+    chosen = _promising(ranking.ranked, objective, ranking.insight)[:top]
     if ranking.best is not None and ranking.best not in chosen:
         chosen = [*chosen[: top - 1], ranking.best]
     if ranking.batch_only is not None and ranking.batch_only not in chosen:
@@ -148,10 +190,29 @@ def decide(
     if ranking.best is None:
         return replace(start, reasons=(*why_infeasible(ranking, objective), *notes))
     if not fresh:
-        reasons = ("not measured again: one short trial per configuration is all there is",)
-        unconfirmed = replace(start, status="unconfirmed", record=ranking.best)
-        return replace(unconfirmed, reasons=(*reasons, *notes))
+        return _decide_unproven(start, ranking, ranking.best, notes)
     return _decide_by_proof(start, ranking, objective, notes, advice or {})
+
+
+def _decide_unproven(
+    start: Recommendation, ranking: Ranking, best: TrialRecord, notes: Sequence[str]
+) -> Recommendation:
+    """By the search alone: its model's pick; without one, nothing is promised."""
+    reasons: tuple[str, ...] = ("not measured again: short trials are all there is",)
+    unproven = replace(start, status="unconfirmed", record=best)
+    belief = ranking.insight.of(best.config) if ranking.insight else None
+    if ranking.insight is not None and ranking.insight.best is None and belief is not None:
+        reasons = (doubt_text(belief.limit_probability, ranking.insight.confidence), *reasons)
+        unproven = replace(unproven, status="undecided")
+    return replace(unproven, reasons=(*reasons, *notes))
+
+
+def doubt_text(probability: float, confidence: float) -> str:
+    """Why a configuration is not recommended although nothing else is."""
+    return (
+        f"its limits hold with a probability of {100 * probability:.0f} % by what was measured; "
+        f"a recommendation needs {100 * confidence:.0f} %, and a second trial where it is close"
+    )
 
 
 def is_batch_only(config: Config, baseline: Config) -> bool:
@@ -189,15 +250,23 @@ GAIN_WITHOUT_INTERVAL = (
     "the gain has no interval: each configuration's rate was sought on its own, not in pairs; "
     "the rate shown to hold is above what the baseline may hold"
 )
-_OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: 2}
+_BROKEN = 2
+_OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: _BROKEN}
 
 
-def _promising(records: Sequence[TrialRecord], objective: Objective) -> list[TrialRecord]:
+def _promising(
+    records: Sequence[TrialRecord], objective: Objective, insight: Insight | None = None
+) -> list[TrialRecord]:
     """Those whose estimates hold every limit, best figures first, shown to hold or not.
 
-    A noisy trial is taken for what it would have been without the noise, and not refused for a
-    limit that only the noise may have broken: the fresh measurement tells.
+    With `insight`: best expected worth first. Without, a noisy trial is taken for what it would
+    have been without the noise, and not refused for a limit that only the noise may have broken:
+    the fresh measurement tells.
     """
+    beliefs = {} if insight is None else {b.config: _worth(b) for b in insight.beliefs}
+    if beliefs:
+        believed = [r for r in records if r.config in beliefs]
+        return sorted(believed, key=lambda r: -beliefs[r.config])
     holding = (r for r in records if excess_ratio(r, objective) <= 0 or _is_in_doubt(r))
     return sorted(holding, key=lambda r: -_undisturbed_score(r, objective))
 

@@ -23,6 +23,7 @@ from autotune.results.curves import (
     latency_metric,
     trial_map,
 )
+from autotune.results.left_open import left_open
 from autotune.results.report_tables import proof_table, trials_table
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import (
@@ -79,6 +80,7 @@ def _view(result: StudyResult, footer: str) -> dict[str, Any]:
         **_curves(result),
         "map": _sized(trial_map(result), MAP, "Throughput in items/s"),
         "why": why(result),
+        "left_open": left_open(result),
         "proof": proof_table(result, AGAIN[facts.origin]),
         "trials": trials_table(result),
         "more_trials": len(result.records) > FIRST_ROWS,

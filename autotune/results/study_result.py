@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from autotune.core.insight import Insight
 from autotune.core.objective import Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import SCHEMA_VERSION, Config, Recommendation, Scalar, TrialRecord
@@ -76,6 +77,7 @@ class StudyResult:
     Attributes:
         records: The baseline's and the search's trials in their order.
         report: Where the report is, None if none was written.
+        insight: What the search's model believes; None where there is none.
     """
 
     facts: StudyFacts
@@ -83,6 +85,7 @@ class StudyResult:
     recommendation: Recommendation
     ending: Ending = Ending()
     report: Path | None = None
+    insight: Insight | None = None
 
     @property
     def status(self) -> str:
@@ -168,7 +171,7 @@ class StudyResult:
             else record
             for record in self.records
         ]
-        ranking = rank(records, self.facts.objective, self.facts.baseline)
+        ranking = rank(records, self.facts.objective, self.facts.baseline, self.insight)
         if self.status != "confirmed":
             return ranking
         first = [record for record in ranking.ranked if record.config == self.config]
@@ -188,7 +191,7 @@ class StudyResult:
     @cached_property
     def ranking(self) -> Ranking:
         """The measured configurations in their order."""
-        return rank(self.records, self.facts.objective, self.facts.baseline)
+        return rank(self.records, self.facts.objective, self.facts.baseline, self.insight)
 
 
 def _throughput(record: TrialRecord) -> float | None:

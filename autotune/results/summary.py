@@ -287,6 +287,9 @@ def standing(result: StudyResult) -> list[tuple[str, str]]:
         pairs.append((clock, format_duration(ending.elapsed_s)))
     if text := _outputs_text(result):
         pairs.append(("Outputs", text))
+    probability = result.recommendation.limit_probability
+    if probability is not None:
+        pairs.append(("Limits hold", f"with a probability of {_percent(probability)}"))
     if result.shown is not None and result.shown.measurement is not None:
         pairs.append(("Trust", words.trust_text(result.shown)))
     return pairs
@@ -304,3 +307,8 @@ def _outputs_text(result: StudyResult) -> str:
     precision = measurement.environment.get("precision", "")
     text = f"as the baseline's, within {difference:.1g} of their size ({precision})"
     return f"{text}; {refused}" if refused else text
+
+
+def _percent(probability: float) -> str:
+    """A probability, never 100 %: no measurement shows that."""
+    return f"{min(100 * probability, 99.9):.3g} %"

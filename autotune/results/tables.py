@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from autotune.core.codec import to_json_dict
+from autotune.core.insight import Insight
 from autotune.core.records import Comparison, Measurement, TrialRecord, Verdict
 from autotune.results.batch_knee import delivered_share
 from autotune.results.gain import interval95
@@ -53,6 +54,8 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         "gain_batch_only": _ratio(recommendation.against_batch_only),
         "gain_batch_only_ci95": _interval(recommendation.against_batch_only),
         "knee": _knee(result),
+        "limit_probability": recommendation.limit_probability,
+        "insight": _insight(result.insight),
         "origin": result.facts.origin,
         "trust": trust_text(judged) if judged and judged.measurement else None,
         "complete": result.ending.complete,
@@ -99,6 +102,16 @@ def _verdict(verdict: Verdict, reasons: Iterable[str]) -> dict[str, Any]:
         "excess": verdict.excess,
         "reasons": list(unique),
         "needed_s": verdict.needed_s,
+    }
+
+
+def _insight(insight: Insight | None) -> dict[str, Any] | None:
+    if insight is None:
+        return None
+    return {
+        "expected_gain": insight.expected_gain,
+        "alike": insight.alike,
+        "untried": insight.untried,
     }
 
 

@@ -17,7 +17,7 @@ from autotune.space.search_space import SearchSpace
 WITHIN = 0.02  # less than the best by so much is as good: two short trials cannot tell them apart
 CHANCE = 0.1  # of beating the best, from which on an untried configuration may be better
 MAX_LISTED = 8  # values of a parameter up to which those never tried are listed
-MAX_COUNTED = 200_000  # configurations that are counted
+MAX_COUNTED = 50_000  # configurations that are counted
 
 
 class StudyModel:
@@ -86,25 +86,29 @@ class StudyModel:
         incumbent = self._posterior(records).incumbent
         return None if incumbent is None else self.config(incumbent.row)
 
-    def insight(self, records: Iterable[TrialRecord]) -> Insight:
-        """What the trials say, in short."""
+    def insight(self, records: Iterable[TrialRecord], config: Config | None = None) -> Insight:
+        """What the trials say, in short.
+
+        Args:
+            config: What is recommended instead of the model's own pick; the flat region is its.
+        """
         records = list(records)
         posterior = self._posterior(records)
         if posterior.surrogate is None:
             untried = self._untried(records, maybe_better=0)
             return Insight(confidence=posterior.confidence, untried=untried)
         beliefs = self._beliefs(posterior)
-        incumbent = posterior.incumbent
-        best = self.recommended(records)
-        found = next((b for b in beliefs if b.config == best), None)
+        own = self.recommended(records)
+        best = next((b for b in beliefs if b.config == own), None)
+        centre = next((b for b in beliefs if b.config == config), best)
         alike, maybe_better = None, 0
-        if found is not None and incumbent is not None:
-            alike, maybe_better = self._region(posterior, found, incumbent.row, records)
+        if centre is not None:
+            alike, maybe_better = self._region(posterior, centre, records)
         return Insight(
             beliefs=beliefs,
-            best=found,
+            best=best,
             confidence=posterior.confidence,
-            expected_gain=None if found is None else self._gain(posterior),
+            expected_gain=None if best is None else self._gain(posterior),
             alike=alike,
             untried=self._untried(records, maybe_better),
         )
@@ -154,13 +158,13 @@ class StudyModel:
         )
 
     def _region(
-        self, posterior: Posterior, best: Belief, row: tuple[int, ...], records: list[TrialRecord]
+        self, posterior: Posterior, best: Belief, records: list[TrialRecord]
     ) -> tuple[Alike, int]:
         """What is as good as the best, and how many untried ones may be better."""
         from scipy.special import ndtr
 
         assert posterior.surrogate is not None
-        grid = self.candidates
+        grid, row = self.candidates, self._rows([best.config])[0]
         rows, features = grid.near(posterior.tested)
         cross = posterior.surrogate.cross(features)
         score, spread = cross.mean(self._question.utility), cross.variance(self._question.utility)
