@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.core.insight import Belief, Insight
 from autotune.core.objective import Goal, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, TrialRecord
@@ -332,3 +333,59 @@ def test_a_limit_that_noise_may_have_broken_keeps_nobody_from_the_proof(make_tri
     noisy = disturbed(over, run_queue_wait_ratio=0.3)
     chosen = candidates(rank([best, noisy], OBJECTIVE, BASELINE), OBJECTIVE, 2)
     assert [r.config for r in chosen] == [batch(8), batch(4)]
+
+
+# --- the search's model ------------------------------------------------------------------------
+
+
+def believed(config: Config, score: float, probability: float, trials: int = 1) -> Belief:
+    return Belief(
+        config=config, score=score, score_sd=0.02, limit_probability=probability, trials=trials
+    )
+
+
+def test_the_models_pick_is_the_best_and_worth_counts_a_broken_limit_as_nothing(
+    make_trial: Trial,
+) -> None:
+    lucky = make_trial(batch(16), number=1, throughput=2000, p99_s=0.0199)
+    steady = make_trial(batch(8), number=2, throughput=1500)
+    open_ = make_trial(batch(12), number=3, throughput=1800, p99_s=0.021)
+    hopeless = make_trial(batch(64), number=4, throughput=4000, p99_s=0.080)
+    beliefs = (
+        believed(batch(64), 8.3, 0.001),
+        believed(batch(16), 7.5, 0.30),
+        believed(batch(12), 7.5, 0.80),
+        believed(batch(8), 7.3, 0.97),
+    )
+    insight = Insight(beliefs=beliefs, best=beliefs[3], confidence=0.95)
+    ranking = rank([lucky, steady, open_, hopeless], OBJECTIVE, BASELINE, insight)
+    assert ranking.best is steady
+    assert hopeless not in ranking.ranked
+    chosen = candidates(ranking, OBJECTIVE, 2)
+    assert {r.config for r in chosen} == {batch(8), batch(12)}
+    decided = decide(ranking, OBJECTIVE)
+    assert (decided.status, decided.record) == ("unconfirmed", steady)
+
+
+def test_without_a_pick_nothing_is_promised(make_trial: Trial) -> None:
+    record = make_trial(batch(16), throughput=2000, p99_s=0.0199)
+    insight = Insight(beliefs=(believed(batch(16), 7.6, 0.62),), confidence=0.95)
+    decided = decide(rank([record], OBJECTIVE, BASELINE, insight), OBJECTIVE)
+    assert decided.status == "undecided"
+    assert decided.record is record
+    assert "probability of 62 %" in decided.reasons[0]
+    assert "needs 95 %" in decided.reasons[0]
+
+
+def test_of_repeats_the_middle_one_is_shown_and_a_fresh_measurement_speaks_for_itself(
+    make_trial: Trial,
+) -> None:
+    repeats = [
+        make_trial(batch(8), number=n, throughput=t, p99_s=p)
+        for n, (t, p) in enumerate([(1000, 0.018), (1100, 0.019), (1050, 0.0205)])
+    ]
+    belief = believed(batch(8), 7.0, 0.96, trials=3)
+    insight = Insight(beliefs=(belief,), best=belief, confidence=0.95)
+    assert rank(repeats, OBJECTIVE, BASELINE, insight).ranked == (repeats[0],)
+    refused = make_trial(batch(8), throughput=1000, p99_s=0.023, phase="confirm")
+    assert rank([refused], OBJECTIVE, BASELINE, insight).ranked == ()

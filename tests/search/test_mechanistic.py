@@ -329,6 +329,34 @@ def test_a_minimum_of_throughput_and_a_weighted_goal_are_understood() -> None:
     assert best.config.batch_size == max(scores, key=lambda b: scores[b])
 
 
+def test_the_flat_region_and_what_was_not_tried() -> None:
+    space = serving_space(
+        params=parameters(
+            batch_size=BATCHES, instance_count=(1, 2), batched_h2d=(False, True), x=("a", "b", "c")
+        ),
+        rules=(),
+        objective=Objective(name="o"),
+    )
+    rng = np.random.default_rng(1)
+    records = []
+    for number, index in enumerate(rng.choice(len(BATCHES) * 8, 45, replace=False)):
+        batch, h2d, x = BATCHES[index % 18], bool(index // 18 % 2), "ab"[index // 36 % 2]
+        config = Config(batch_size=batch, batched_h2d=h2d, extra=(("x", x),))
+        rate = 1000.0 * batch / (batch + 40) * math.exp(rng.normal(0, 0.005))
+        records.append(record_of(number, config, "ok", throughput_items_per_s=rate))
+    found = insight(records, space)
+    assert found.best is not None and found.best.limit_probability == 1.0
+    assert found.alike is not None and found.alike.count > 4
+    assert "batched_h2d" in found.alike.indifferent
+    assert "batch_size" not in found.alike.indifferent
+    assert 1024 in found.alike.values["batch_size"]
+    assert found.untried.total == 18 * 2 * 2 * 3
+    assert found.untried.values == {"instance_count": (2,), "x": ("c",)}
+    assert found.untried.count == found.untried.total - len({r.config for r in records})
+    assert found.untried.maybe_better > 0  # two instances may well serve more
+    assert found.expected_gain is not None and found.expected_gain > 0.01
+
+
 # --- degenerate spaces -------------------------------------------------------------------------
 
 

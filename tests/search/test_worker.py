@@ -31,6 +31,7 @@ from autotune.core.errors import (
 )
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
+from autotune.search.sampler import MIN_BASIS
 from autotune.search.study import StopReason, Study
 from autotune.search.worker import failed_alike, run_trials
 from autotune.space.search_space import Budget, SearchSpace
@@ -226,3 +227,16 @@ def test_the_same_seed_gives_the_same_study_also_when_resumed(
     assert configs == [r.config for r in whole.study.records()]
     assert len(set(configs)) >= (14 if sampler in ("tpe", "random") else 10)
     assert {r.verdict.outcome for r in whole.seen} == {Outcome.OK, Outcome.OVER_LIMIT}
+
+
+def test_the_search_ends_when_one_more_trial_is_expected_to_gain_too_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(sampler="mechanistic", trials=23)
+    patient = replace(space, budget=Budget(trials=23, gain=1e-6))
+    assert Bench(tmp_path / "a", monkeypatch, patient, served).run() is StopReason.TRIALS
+    hasty = Bench(
+        tmp_path / "b", monkeypatch, replace(space, budget=Budget(trials=23, gain=0.5)), served
+    )
+    assert hasty.run() is StopReason.GAIN
+    assert len(hasty.seen) == MIN_BASIS
