@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Scalar, TrialRecord
+from autotune.core.records import Measurement, Scalar, TrialRecord
+from autotune.measure.noise import speed_left
 from autotune.search.cross import Functional
 from autotune.search.encoding import Dimension, Encoding
 from autotune.space.search_space import SearchSpace
@@ -120,7 +121,10 @@ class Observation:
 
 
 def observe(record: TrialRecord, question: Question, encoding: Encoding) -> Observation | None:
-    """What a record tells the model; None if nothing (an accident, a foreign configuration)."""
+    """What a record tells the model; None if nothing (an accident, a foreign configuration).
+
+    A noisy trial counts as what it is likely to have been without the noise.
+    """
     outcome = record.verdict.outcome
     row = encoding.row(record.config.as_dict())
     if row is None or not outcome.informs_search:
@@ -130,13 +134,21 @@ def observe(record: TrialRecord, question: Question, encoding: Encoding) -> Obse
     for metric in question.outputs:
         value = getattr(record.measurement, METRICS[metric].field, None)
         if value is not None and value > 0 and math.isfinite(value):
-            values[metric] = math.log(value)
+            values[metric] = math.log(value) + _noise_lost(metric, record.measurement)
     # Over the limit without a rate: none keeps the limit, so that the configuration is of no use.
     is_useless = outcome is Outcome.OVER_LIMIT and question.outputs[0] not in values
     if outcome.is_infeasible or is_useless:
         is_oom = outcome is Outcome.OOM
         return Observation(row=row, runs=False, out_of_memory=is_oom, cost_s=cost_s)
     return Observation(row=row, values=values, cost_s=cost_s)
+
+
+def _noise_lost(metric: str, measurement: Measurement | None) -> float:
+    """Logarithm of what noise is likely to have done to a figure, to be added to it."""
+    if measurement is None:
+        return 0.0
+    lost = -math.log(speed_left(measurement))
+    return {"rate": lost, "duration": -lost}.get(METRICS[metric].unit, 0.0)
 
 
 def encode(space: SearchSpace) -> Encoding:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from search_fakes import record_of
 
-from autotune.core.records import Floats, Ints, Scalar
+from autotune.core.objective import Limit, Objective
+from autotune.core.records import Config, Floats, Ints, Scalar
 from autotune.search.cross import Functional
 from autotune.search.encoding import Dimension, Encoding
 from autotune.search.mechanism import Mechanism
+from autotune.search.question import Question, observe
 from autotune.search.scales import Data
 from autotune.search.surrogate import Surrogate
 
@@ -203,3 +207,21 @@ def test_one_observation_is_enough_to_answer() -> None:
     cross = model.cross(code.features(rows))
     assert np.all(np.isfinite(cross.mean(CYCLE)))
     assert np.all(cross.variance(CYCLE) > 0)
+
+
+def test_a_noisy_trial_counts_as_what_it_would_have_been_without_the_noise() -> None:
+    code = Encoding([Dimension.of("batch_size", (1, 2, 4))])
+    question = Question.of(
+        Objective(name="o", limits=(Limit(metric="latency_p99", bound=1.0),)), code
+    )
+    quiet = record_of(0, Config(batch_size=4))
+    noise = {"trust": "noisy: a neighbour", "run_queue_wait_ratio": 0.2}
+    measurement = replace(quiet.measurements[0], **noise)  # type: ignore[arg-type]
+    clean, noisy = (
+        observe(r, question, code) for r in (quiet, replace(quiet, measurements=(measurement,)))
+    )
+    assert clean is not None
+    assert noisy is not None
+    gap = {name: noisy.values[name] - clean.values[name] for name in clean.values}
+    assert gap["throughput"] == pytest.approx(-math.log(0.8))
+    assert gap["latency_p99"] == pytest.approx(math.log(0.8))
