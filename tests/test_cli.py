@@ -310,6 +310,26 @@ def test_show_report_and_measure(place: Path) -> None:
     assert json.loads(autotune(place, "doctor", "--json").stdout)["versions"]["python"]
 
 
+def test_compare_as_a_gate(place: Path) -> None:
+    assert autotune(place, "run", "--space", "small.yaml").returncode == 0
+    shown = autotune(place, "compare", "small")
+    assert shown.returncode == 0
+    assert "A is faster" in shown.stdout
+    gate = ("--fresh", "--gate", "--json", "--junit", "out/junit.xml", "--markdown", "out/gate.md")
+    passed = autotune(place, "compare", "small", *gate)
+    assert passed.returncode == 0
+    assert json.loads(passed.stdout)["gate"]["status"] == "passed"
+    failed = autotune(place, "compare", "small#baseline", "small", *gate)
+    assert failed.returncode == 1
+    assert json.loads(failed.stdout)["gate"]["status"] == "failed"
+    assert "<failure" in (place / "out/junit.xml").read_text()
+    assert "❌" in (place / "out/gate.md").read_text()
+    assert autotune(place, "compare", "small", "--gate", "--tolerance", "5").returncode == 2
+    kept = autotune(place, "compare", "small", "--save-baseline", "first")
+    assert kept.stdout.startswith("kept as baseline:first in studies/.baselines/first/")
+    assert autotune(place, "compare", "small", "baseline:first", "--fresh").returncode == 0
+
+
 def test_a_second_run_goes_on_and_a_third_only_prints(place: Path) -> None:
     assert autotune(place, "run", "--space", "small.yaml", "--trials", "4").returncode == 0
     second = autotune(place, "run", "--space", "small.yaml")

@@ -27,7 +27,9 @@ from autotune.version import __version__
 from autotune.workloads import WORKLOADS, check_workload, command
 from autotune.workloads.grid import Grid, read_grid
 
-_ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
+ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
+"""Kinds of workloads whose figures are not measured here."""
+
 _TOOLS = ("optuna", "numpy", "scipy")
 
 
@@ -57,7 +59,7 @@ def resolve(space: SearchSpace) -> Resolved:
             f"load.{space.objective.load.kind}: {kind} hands over figures, and nothing arrives; "
             "write load: {closed: {}}"
         )
-    on_virtual_clock = WORKLOADS[kind].runs == "virtual" or kind in _ORIGINS
+    on_virtual_clock = WORKLOADS[kind].runs == "virtual" or kind in ORIGINS
     name = "simulated" if on_virtual_clock and space.device == "auto" else space.device
     info = find_device(name)
     if kind == "replay":
@@ -74,7 +76,7 @@ def resolve(space: SearchSpace) -> Resolved:
     space = replace(space, device=info.name)
     if space.objective.knee_share is not None:
         check_knee(space)
-    return Resolved(space=space, info=info, origin=_ORIGINS.get(kind, "measured"))
+    return Resolved(space=space, info=info, origin=ORIGINS.get(kind, "measured"))
 
 
 def _check_placeholders(space: SearchSpace) -> None:
@@ -207,7 +209,7 @@ def _workload_text(space: SearchSpace) -> str:
     if workload.kind == "command":
         return f"{command.program_name(workload)} (command)"
     model = workload.model
-    if workload.kind in _ORIGINS:
+    if workload.kind in ORIGINS:
         return f"{Path(model).name} ({workload.kind})"
     name = Path(model).name if ".py:" in model or "/" in model else model
     return f"{name} ({workload.kind}, {workload.precision})"

@@ -64,6 +64,15 @@ def without_password(url: str) -> str:
     return f"{scheme}{separator}{user.partition(':')[0]}{at}{place}"
 
 
+def load_stored(study: str, studies_dir: Path, storage: str = "") -> StoredStudy:
+    """Open a study to look at it, wherever it is kept; arguments and errors as of `load_result`."""
+    directory = study_dir(studies_dir, study)
+    storage = storage or _remembered(directory)
+    if storage == "journal" and not directory.is_dir():
+        raise UsageError(f"there is no study {study!r} in {studies_dir}/{_known(studies_dir)}")
+    return StoredStudy.load(directory.name, directory, storage=storage)
+
+
 def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult:
     """Read a study back; nothing is changed.
 
@@ -72,11 +81,7 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
     Raises:
         UsageError: There is no such study. StorageError: It cannot be read.
     """
-    directory = study_dir(studies_dir, study)
-    storage = storage or _remembered(directory)
-    if storage == "journal" and not directory.is_dir():
-        raise UsageError(f"there is no study {study!r} in {studies_dir}/{_known(studies_dir)}")
-    stored = StoredStudy.load(directory.name, directory, storage=storage)
+    stored = load_stored(study, studies_dir, storage)
     attributes = stored.attributes()
     if FACTS not in attributes:
         raise UsageError(f"study {study!r} was begun but holds nothing yet; run it first")
@@ -89,7 +94,7 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
     if recommendation is None:
         ranking = rank(records, facts.objective, facts.baseline, known)
         recommendation = decide(ranking, facts.objective)
-    report = directory / REPORT
+    report = stored.directory / REPORT
     return StudyResult(
         facts=facts,
         records=records,

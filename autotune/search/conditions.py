@@ -42,7 +42,7 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """The items that differ, as "name was old, now new"."""
     names = [*old, *(name for name in new if name not in old)]
     return [
-        f"{name} was {_shown(name, old.get(name))}, now {_shown(name, new.get(name))}"
+        f"{name} was {shown(name, old.get(name))}, now {shown(name, new.get(name))}"
         for name in names
         if old.get(name, "") != new.get(name, "")
     ]
@@ -69,7 +69,8 @@ def _objective(objective: Objective) -> dict[str, str]:
     }
 
 
-def _shown(name: str, text: str | None) -> str:
+def shown(name: str, text: str | None) -> str:
+    """A condition as a person reads it."""
     if not text:
         return "none"
     metric = METRICS.get(name.removeprefix(_LIMITS)) if name.startswith(_LIMITS) else None
@@ -80,14 +81,28 @@ def _content(workload: WorkloadSpec) -> dict[str, str]:
     """Digests of the model's files, since a changed model is another workload."""
     if workload.kind == "command":
         return _programs(workload)
-    path = Path(workload.model.rsplit(":", 1)[0] if ".py:" in workload.model else workload.model)
-    if not workload.model or not path.is_file():
+    return model_digests(workload.model)
+
+
+def model_files(model: str) -> dict[str, Path]:
+    """A model's own file and those beside it that it imports, the own one first; a built-in: {}.
+
+    Args:
+        model: "path.py:factory" or a file.
+    """
+    path = Path(model.rsplit(":", 1)[0] if ".py:" in model else model)
+    if not model or not path.is_file():
         return {}
     files = {"model file": path}
     if path.suffix == ".py":
         beside = neighbours(path)
         files |= {f"model file {file.relative_to(path.parent)}": file for file in beside}
-    return {name: _digest(file) for name, file in files.items()}
+    return files
+
+
+def model_digests(model: str) -> dict[str, str]:
+    """Digests of `model_files`, by the same names."""
+    return {name: _digest(file) for name, file in model_files(model).items()}
 
 
 def _programs(workload: WorkloadSpec) -> dict[str, str]:

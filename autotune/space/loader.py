@@ -46,7 +46,26 @@ def load_space(path_or_name: str | FilePath, overrides: Sequence[str] = ()) -> S
         data = _read(file)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read ({error.strerror})") from None
-    root = strict_yaml.parse(data, str(file))
+    return _loaded(data, file.resolve(), str(file), overrides)
+
+
+def load_text(text: str, path: str, overrides: Sequence[str] = ()) -> SearchSpace:
+    """A space from a text that was kept, with relative paths as seen from where its file was.
+
+    Args:
+        path: The file's path or shipped name; it need not be there any more.
+    Raises:
+        UsageError: As of `load_space`.
+    """
+    try:
+        file = find_shipped("search_spaces", path)
+    except UsageError:
+        file = FilePath(path)
+    return _loaded(text.encode(), file.resolve(), f"{path} as it was kept", overrides)
+
+
+def _loaded(data: bytes, file: FilePath, shown: str, overrides: Sequence[str]) -> SearchSpace:
+    root = strict_yaml.parse(data, shown)
     if not isinstance(root.value, dict):
         found = strict_yaml.kind_of(root)
         raise UsageError(
@@ -54,7 +73,7 @@ def load_space(path_or_name: str | FilePath, overrides: Sequence[str] = ()) -> S
         )
     root = overriding.apply(root, overrides)
     text = strict_yaml.dump(root) + "\n" if overrides else data.decode("utf-8-sig")
-    return _Resolver(root, file.resolve()).space(Source(path=str(file.resolve()), text=text))
+    return _Resolver(root, file).space(Source(path=str(file), text=text))
 
 
 def _read(file: FilePath) -> bytes:
