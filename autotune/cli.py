@@ -175,21 +175,37 @@ def show(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Every trial as CSV on stdout.")] = False,
     top: Annotated[int, typer.Option(min=0, help="List the best N configurations.")] = 0,
+    wishes: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--prefer", help="Choose again: latency_p99=10ms, throughput>=500/s …"),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
 ) -> int:
     """What a study found, again."""
+    from autotune.apps.show import choose, read_preferences
     from autotune.apps.show import show as load
     from autotune.apps.terminal import top_lines
-    from autotune.results.tables import to_csv
+    from autotune.results.prefer import preferred_json, preferred_lines
+    from autotune.results.tables import to_csv, to_json
 
+    read_preferences(wishes or ())
     result = load(study, studies_dir=studies_dir, storage=storage)
     if as_csv:
         print(to_csv(result), end="")
         return _exit_code(result, strict)
-    _print_result(result, as_json)
-    if top and not as_json:
-        _print_lines(top_lines(result, top))
-    return _exit_code(result, strict)
+    if not wishes or not result.trial_count:
+        _print_result(result, as_json)
+        if top and not as_json:
+            _print_lines(top_lines(result, top))
+        return _exit_code(result, strict)
+    preferred = choose(result, wishes, studies_dir=studies_dir)
+    if as_json:
+        _print_json({**to_json(result), "preferred": preferred_json(preferred)})
+    else:
+        _print_result(result, as_json)
+        _print_lines(top_lines(result, top) if top else ())
+        _print_lines(preferred_lines(preferred))
+    return EXIT_OK if preferred.record is not None else EXIT_NOTHING
 
 
 @command(closed_pipe=EXIT_INTERRUPTED)

@@ -196,6 +196,8 @@ def again(space: SearchSpace) -> tuple[str, ...]:
 
 def _check_columns(grid: Grid, objective: Objective) -> None:
     recorded = {name for row in grid.rows.values() for name in row.figures}
+    if {"power_w", "throughput_items_per_s"} <= recorded:
+        recorded.add(METRICS["energy"].field)  # their quotient
     wanted = {goal.metric: "objective" for goal in objective.goals}
     wanted |= {limit.metric: f"limits.{limit.metric}" for limit in objective.limits}
     for metric, where in wanted.items():

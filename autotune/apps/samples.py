@@ -14,6 +14,11 @@ MAX_CALLS = 50_000
 """Calls kept of a trial, the first ones; about 2 MB before compression."""
 
 
+def samples_path(study_dir: Path, phase: Phase, number: int) -> Path:
+    """Where the calls of a trial or of a fresh measurement are kept, if they are."""
+    return study_dir / "samples" / f"{phase}-{number}.npz"
+
+
 def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> Path | None:
     """Write `samples/<phase>-<number>.npz` in a study's directory.
 
@@ -34,7 +39,7 @@ def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> 
         kept = _arrivals_until(result, order)
         arrays["arrivals_s"] = np.concatenate(kept)
         arrays["arrival_counts"] = np.array([arrivals.size for arrivals in kept])
-    path = study_dir / "samples" / f"{phase}-{number}.npz"
+    path = samples_path(study_dir, phase, number)
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, call_count=result.end_s.size, **arrays)
     write_whole(path, packed.getvalue())

@@ -12,6 +12,7 @@ from autotune.apps.view import Standing, View
 from autotune.core.records import Config, Measurement, TrialRecord
 from autotune.core.units import format_duration
 from autotune.measure.noise import QUIET
+from autotune.results.front_view import front_lines
 from autotune.results.study_result import StudyFacts, StudyResult
 from autotune.results.summary import ORIGIN_NOTICE, figures, headline, reasons, standing
 from autotune.results.tables import top_rows
@@ -240,6 +241,7 @@ def result_lines(result: StudyResult) -> Iterator[str]:
             yield f"  {figure.name:<27} {figure.figure:<12} {figure.detail}".rstrip()
     for name, text in standing(result):
         yield f"  {name:<27} {text}"
+    yield from front_lines(result)
     if result.report is not None:
         yield f"  {'Report':<27} {result.report}"
     if result.trial_count:

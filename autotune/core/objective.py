@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +37,7 @@ METRICS: dict[str, Metric] = {
     "arrival_rate": Metric(field="arrival_rate_per_s", unit="rate", better="higher"),
     "memory_peak": Metric(field="memory_peak_bytes", unit="size", better="lower"),
     "power": Metric(field="power_w", unit="power", better="lower"),
+    "energy": Metric(field="energy_per_item_j", unit="energy", better="lower"),
 }
 """Names as they stand in a space file."""
 
@@ -67,11 +70,14 @@ class Objective:
 
     Attributes:
         load: How requests arrive unless the space file says otherwise.
-        goals: What is optimised; each in its metric's better direction.
+        goals: What is optimised; each in its metric's better direction. Several are weighed
+            against each other, see `score`, unless `front`.
         required_limits: Metrics of which the space file must limit at least one; none: ().
         limits: Limits, those of the space file included once it is resolved.
         knee_share: Not the highest throughput is wanted but the knee of its curve over the batch
             size: the smallest size that delivers this share of the highest. None: no knee.
+        front: The goals' trade-offs are wanted: every configuration that no other one beats in
+            all of them (Pareto front). The weights then only say which of these is recommended.
     """
 
     name: str
@@ -81,3 +87,25 @@ class Objective:
     required_limits: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
     knee_share: float | None = None
+    front: bool = False
+
+    @property
+    def is_weighed(self) -> bool:
+        """True if several goals count together as one figure."""
+        return len(self.goals) > 1 and not self.front
+
+    def score(self, values: Mapping[str, float]) -> float:
+        """How good figures are, by `Measurement` field; higher is better.
+
+        The weighted sum of the goals' logarithms, so that no unit outweighs another: a score
+        less the baseline's is the weighted sum of the logarithms of the improvements. -inf if a
+        goal's figure is unknown.
+        """
+        total = 0.0
+        for goal in self.goals:
+            metric = METRICS[goal.metric]
+            value = values.get(metric.field)
+            if value is None or not 0 < value < math.inf:
+                return -math.inf
+            total += goal.weight * math.log(value) * (1 if metric.better == "higher" else -1)
+        return total

@@ -435,6 +435,7 @@ class Measurement:
     memory_peak_bytes: int | None = None
     device_busy_ratio: float | None = None
     power_w: float | None = None
+    energy_per_item_j: float | None = None
     load_s: float | None = None
     compile_s: float | None = None
     first_call_s: float | None = None

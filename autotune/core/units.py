@@ -24,6 +24,7 @@ SIZE_UNITS = {
 }  # fmt: skip
 RATE_UNITS = {"/s": 1.0, "/min": 1 / 60.0, "/h": 1 / 3600.0}
 POWER_UNITS = {"mW": 1e-3, "W": 1.0, "kW": 1e3}
+ENERGY_UNITS = {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3}
 RATIO_UNITS = {"%": 0.01}
 
 UNITS_BY_KIND: dict[str, dict[str, float]] = {
@@ -31,9 +32,13 @@ UNITS_BY_KIND: dict[str, dict[str, float]] = {
     "size": {unit: float(factor) for unit, factor in SIZE_UNITS.items()},
     "rate": dict(RATE_UNITS),
     "power": dict(POWER_UNITS),
+    "energy": dict(ENERGY_UNITS),
     "ratio": dict(RATIO_UNITS),
 }
-_EXAMPLE = {"duration": "20ms", "size": "4GiB", "rate": "500/s", "power": "300W", "ratio": "5%"}
+_EXAMPLE = {
+    "duration": "20ms", "size": "4GiB", "rate": "500/s", "power": "300W", "energy": "5mJ",
+    "ratio": "5%",
+}  # fmt: skip
 
 
 def parse_quantity(text: object, kind: str) -> float:
@@ -102,6 +107,7 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "size": format_size,
     "rate": format_rate,
     "power": lambda watts: f"{watts:.3g} W",
+    "energy": lambda joules: f"{joules * 1e3:.3g} mJ" if joules < 1 else f"{joules:.3g} J",
     "ratio": lambda share: f"{share:.3g}",
 }
 

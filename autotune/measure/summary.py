@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,17 @@ def summarise(result: Result) -> Measurement:
     Raises:
         WrongOutput: A reported figure is impossible (NaN, infinite, negative), or no call ended.
     """
-    if isinstance(result, Reported):
-        return _from_report(result)
-    return _from_samples(result)
+    return _with_energy(
+        _from_report(result) if isinstance(result, Reported) else _from_samples(result)
+    )
+
+
+def _with_energy(measurement: Measurement) -> Measurement:
+    """Energy per item from power and throughput, where both are known and it is not."""
+    power_w, rate = measurement.power_w, measurement.throughput_items_per_s
+    if power_w is None or not rate or measurement.energy_per_item_j is not None:
+        return measurement
+    return replace(measurement, energy_per_item_j=power_w / rate)
 
 
 def _from_report(report: Reported) -> Measurement:

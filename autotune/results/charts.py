@@ -100,6 +100,7 @@ class Chart:
     Attributes:
         marks: The most important one first: a label that finds no free place is left out.
         failed: x values at which a trial could not run, marked at the foot.
+        joined: A line of its own behind everything, without points; None for none.
     """
 
     title: str
@@ -108,6 +109,7 @@ class Chart:
     series: tuple[Series, ...]
     marks: tuple[Mark, ...] = ()
     failed: tuple[tuple[float, str], ...] = ()
+    joined: Series | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ def draw(chart: Chart, width: int, height: int, *, titles: bool = True) -> Marku
         _band(chart.x.band, x, y),
         *_grid(chart, x, y, width),
         *_limits(chart, x, y),
+        _joined_line(chart.joined, x, y),
         *(_series(series, index, x, y, titles) for index, series in enumerate(chart.series)),
         *(_failed(at, title, x, y) for at, title in chart.failed),
         _text("limit-label", chart.y.limit_label, limit_place),
@@ -232,6 +235,14 @@ def _limits(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
             f'text-anchor="{"start" if room else "end"}">{escape(chart.x.limit_label)}</text>'
         )
     return parts
+
+
+def _joined_line(series: Series | None, x: _Scale, y: _Scale) -> str:
+    if series is None or len(series.points) < 2:
+        return ""
+    points = sorted(series.points, key=lambda p: p.x)
+    path = " ".join(f"{x(p.x):.1f},{y(p.y):.1f}" for p in points)
+    return f'<polyline class="front" points="{path}"/>'
 
 
 def _series(series: Series, index: int, x: _Scale, y: _Scale, titles: bool) -> str:
@@ -346,7 +357,7 @@ def _lines(chart: Chart, x: _Scale, y: _Scale) -> list[Segment]:
         lines.append((x.start, y(chart.y.limit), x.end, y(chart.y.limit)))
     if chart.x.limit is not None:
         lines.append((x(chart.x.limit), y.start, x(chart.x.limit), y.end))
-    for series in chart.series:
+    for series in (*chart.series, *([chart.joined] if chart.joined else ())):
         joined = sorted((p.x, p.y) for p in series.points if p.joined)
         lines += [(x(ax), y(ay), x(bx), y(by)) for (ax, ay), (bx, by) in pairwise(joined)]
     return lines

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
+from autotune.core.units import format_size
 from autotune.results.charts import Axis, Chart, Look, Mark, Point, Series
 from autotune.results.study_result import StudyResult
 from autotune.results.words import (
@@ -26,9 +27,10 @@ _LOOKS: dict[Outcome, Look] = {
 
 
 def latency_metric(result: StudyResult) -> str:
-    """The latency that matters in this study: the limited one, P99 if none is."""
-    limited = (limit.metric for limit in result.facts.objective.limits)
-    return next((m for m in limited if METRICS[m].unit == "duration"), "latency_p99")
+    """The latency that matters in this study: the limited one, else a goal, else P99."""
+    objective = result.facts.objective
+    wanted = (*(limit.metric for limit in objective.limits), *(g.metric for g in objective.goals))
+    return next((m for m in wanted if METRICS[m].unit == "duration"), "latency_p99")
 
 
 def curve(result: StudyResult, metric: str) -> Chart | None:
@@ -89,16 +91,22 @@ def knee_band(result: StudyResult) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def trial_map(result: StudyResult) -> Chart | None:
-    """Throughput over latency, every measured trial; None if no trial has both."""
-    metric = latency_metric(result)
-    drawn, outdated = _standing(result, (metric, "throughput"))
+def trial_map(
+    result: StudyResult, x_metric: str = "", y_metric: str = "throughput"
+) -> Chart | None:
+    """Throughput over latency, every measured trial; None if no trial has both.
+
+    Args:
+        x_metric, y_metric: Other metrics to draw.
+    """
+    metric = x_metric or latency_metric(result)
+    drawn, outdated = _standing(result, (metric, y_metric))
     if not drawn:
         return None
 
     def points_of(records: Sequence[TrialRecord], count: int, faint: bool) -> list[Point]:
         return [
-            _point(r, _value(r, metric), _value(r, "throughput"), faint=faint)
+            _point(r, _value(r, metric), _value(r, y_metric), faint=faint)
             for r in records
             if r.config.instance_count == count
         ]
@@ -111,11 +119,11 @@ def trial_map(result: StudyResult) -> Chart | None:
         for count in instance_counts(result)
     )
     return Chart(
-        title=f"Throughput over {metric_label(metric)}",
+        title=f"{metric_label(y_metric).capitalize()} over {metric_label(metric)}",
         x=_axis(result, metric),
-        y=_axis(result, "throughput"),
+        y=_axis(result, y_metric),
         series=series,
-        marks=_marks(result, drawn, "throughput", lambda r: _value(r, metric)),
+        marks=_marks(result, drawn, y_metric, lambda r: _value(r, metric)),
     )
 
 
@@ -238,7 +246,7 @@ def _axis(result: StudyResult, metric: str) -> Axis:
     return Axis(
         label=metric_label(metric),
         log=unit == "duration",
-        tick_text=_duration_tick if unit == "duration" else _count_tick,
+        tick_text={"duration": _duration_tick, "size": format_size}.get(unit, _count_tick),
         limit=limit.bound if limit else None,
         limit_label=limit_text(limit) if limit else "",
     )

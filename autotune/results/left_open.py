@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from autotune.core.insight import Alike, Untried
 from autotune.core.records import Scalar
@@ -17,6 +18,10 @@ def left_open(result: StudyResult) -> list[str]:
     insight = result.insight
     if insight is None:
         return []
+    objective = result.facts.objective
+    if objective.front or objective.knee_share is not None:
+        # What is as good as the best says nothing of trade-offs, or of a smaller batch.
+        return list(_untried(replace(insight.untried, maybe_better=0), 0.0))
     within = insight.alike.within if insight.alike else 0.0
     sentences = [*_alike(insight.alike, result)] if insight.alike else []
     sentences += _untried(insight.untried, within)

@@ -13,7 +13,9 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, measured
 from autotune.measure.noise import QUIET, speed_left
 from autotune.results.batch_knee import StudyKnee, pick_knee, study_knee
+from autotune.results.front import front_records, spread
 from autotune.results.gain import chained
+from autotune.results.goals import RATES, improvements, least_gain, weighed_gain
 from autotune.results.words import (
     config_text,
     factor_text,
@@ -35,6 +37,8 @@ class Ranking:
         closest: With nothing ranked, the one that breaks its limits least.
         knee: Where the objective asks for it; its configuration is the best.
         insight: What the search's model believes; its pick is the best.
+        front: Where the objective asks for it: those that no other beats in all goals, by their
+            figures.
     """
 
     ranked: tuple[TrialRecord, ...] = ()
@@ -43,6 +47,7 @@ class Ranking:
     closest: TrialRecord | None = None
     knee: StudyKnee | None = None
     insight: Insight | None = None
+    front: tuple[TrialRecord, ...] = ()
 
     @property
     def best(self) -> TrialRecord | None:
@@ -55,6 +60,7 @@ class Ranking:
         return replace(
             self,
             ranked=tuple(r for r in self.ranked if r.config not in proven),
+            front=tuple(r for r in self.front if r.config not in proven),
             batch_only=None if batch_only and batch_only.config in proven else batch_only,
         )
 
@@ -73,8 +79,8 @@ def rank(
     mostly the luckiest. A fresh measurement (phase confirm) always speaks for itself.
     """
     knee = study_knee(records, objective)
-    if knee is not None:
-        insight = None
+    if knee is not None or objective.front:
+        insight = None  # it knows one best configuration only
     beliefs = {} if insight is None else {b.config: b for b in insight.beliefs}
 
     def key(record: TrialRecord) -> tuple[int, float]:
@@ -99,6 +105,9 @@ def rank(
         closest=None if ranked else closest,
         knee=knee,
         insight=insight,
+        front=tuple(front_records(_promising(ranked, objective), objective))
+        if objective.front
+        else (),
     )
 
 
@@ -133,11 +142,13 @@ def candidates(ranking: Ranking, objective: Objective, top: int) -> tuple[TrialR
     The best that already holds its limits has a seat. The others go to the best figures, those
     of undecided trials too if their estimates hold: a short trial has too few calls to show
     the limit of a large batch; the fresh measurement has enough. Where the search's model has
-    beliefs, these are the figures. A knee is proven beside the
-    peak that it is nearly as good as.
+    beliefs, these are the figures. A knee is proven beside the peak that it is nearly as good
+    as; of a front, configurations that lie far apart.
     """
     if ranking.knee is not None:
         return _knee_candidates(ranking, ranking.knee, objective)
+    if ranking.front and ranking.best is not None:
+        return spread(ranking.front, ranking.best, objective, top)
     chosen = _promising(ranking.ranked, objective, ranking.insight)[:top]
     if ranking.best is not None and ranking.best not in chosen:
         chosen = [*chosen[: top - 1], ranking.best]
@@ -221,18 +232,8 @@ def is_batch_only(config: Config, baseline: Config) -> bool:
 
 
 def score(record: TrialRecord, objective: Objective) -> float:
-    """How good a measured trial is, higher is better; -inf if a goal's figure is unknown.
-
-    The weighted sum of the goals' logarithms, so that no unit outweighs another.
-    """
-    total = 0.0
-    for goal in objective.goals:
-        metric = METRICS[goal.metric]
-        value = record.verdict.objectives.get(metric.field)
-        if value is None or not value > 0 or not math.isfinite(value):
-            return -math.inf
-        total += goal.weight * math.log(value) * (1 if metric.better == "higher" else -1)
-    return total
+    """How good a measured trial is, higher is better, see `Objective.score`."""
+    return objective.score(record.verdict.objectives)
 
 
 def excess_ratio(record: TrialRecord, objective: Objective) -> float:
@@ -249,6 +250,10 @@ def excess_ratio(record: TrialRecord, objective: Objective) -> float:
 GAIN_WITHOUT_INTERVAL = (
     "the gain has no interval: each configuration's rate was sought on its own, not in pairs; "
     "the rate shown to hold is above what the baseline may hold"
+)
+WEIGHED_WITHOUT_INTERVAL = (
+    "the weighed gain holds with the least throughput of its interval; the other goals are fresh "
+    "figures without one"
 )
 _BROKEN = 2
 _OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: _BROKEN}
@@ -280,8 +285,7 @@ def _undisturbed_score(record: TrialRecord, objective: Objective) -> float:
     """The score with what noise is likely to have taken added to the rates."""
     if record.measurement is None:
         return -math.inf
-    rates = ("throughput", "arrival_rate")
-    weight = sum(goal.weight for goal in objective.goals if goal.metric in rates)
+    weight = sum(goal.weight for goal in objective.goals if goal.metric in RATES)
     return score(record, objective) - weight * math.log(speed_left(record.measurement))
 
 
@@ -303,7 +307,7 @@ def _decide_by_proof(
     if winner is None:
         reason = "none of the finalists held its limits when measured again"
         return replace(start, reasons=(reason, *notes))
-    status, reasons = _status(winner, against.get(winner.config), base, objective)
+    status, reasons = _status(winner, against.get(winner.config), start.baseline, objective)
     if winner.verdict.outcome is Outcome.UNDECIDED and winner.config in advice:
         reasons = (*reasons, advice[winner.config])
     promise: tuple[str, ...] = ()
@@ -327,12 +331,16 @@ def _pick(
 ) -> tuple[TrialRecord | None, TrialRecord | None]:
     """The winner among the fresh measurements, and a better one that is not shown to hold."""
 
+    baseline = next((r for r in fresh if r.config == base), None)
+
     def value(record: TrialRecord) -> float:
         # Absolute figures come from different moments; ratios to a baseline that ran beside do not.
-        if not against or not _wants_throughput(objective):
+        if not against or not _wants_throughput(objective) or baseline is None:
             return score(record, objective)
-        compared = against.get(record.config)
-        return math.log(compared.ratio) if compared and compared.ratio > 0 else 0.0
+        ratios = improvements(record, baseline, objective, against.get(record.config))
+        if record.config not in against:  # an accident of its rounds: nothing speaks for it
+            ratios |= {metric: 1.0 for metric in RATES if metric in ratios}
+        return weighed_gain(ratios, objective) or 0.0
 
     held = [r for r in fresh if r.verdict.outcome is Outcome.OK]
     unsure = [r for r in fresh if r.verdict.outcome is Outcome.UNDECIDED]
@@ -352,12 +360,22 @@ def _promise(rival: TrialRecord, compared: Comparison | None, advice: str | None
 
 
 def _status(
-    winner: TrialRecord, compared: Comparison | None, base: Config | None, objective: Objective
+    winner: TrialRecord,
+    compared: Comparison | None,
+    base: TrialRecord | None,
+    objective: Objective,
 ) -> tuple[Literal["confirmed", "unconfirmed", "undecided"], tuple[str, ...]]:
     if winner.verdict.outcome is Outcome.UNDECIDED:
         return "undecided", winner.verdict.reasons
-    if winner.config == base:
+    if objective.front:
+        return "confirmed", ()
+    if base is not None and winner.config == base.config:
         return "confirmed", ("no tested configuration was shown to be better than the baseline",)
+    if objective.is_weighed and base is not None and base.measurement is not None:
+        least = least_gain(winner, base, objective, compared)
+        if least is None or least <= 1.0:
+            return "undecided", ("a gain over the baseline in the weighed goals is not shown",)
+        return "confirmed", (WEIGHED_WITHOUT_INTERVAL,)
     if not _wants_throughput(objective):
         return "confirmed", ()
     if compared is None:
@@ -375,7 +393,7 @@ def _extent_text(compared: Comparison) -> str:
 
 
 def _wants_throughput(objective: Objective) -> bool:
-    return any(goal.metric in ("throughput", "arrival_rate") for goal in objective.goals)
+    return any(goal.metric in RATES for goal in objective.goals)
 
 
 def _against_batch_only(

@@ -23,6 +23,7 @@ from autotune.results.curves import (
     latency_metric,
     trial_map,
 )
+from autotune.results.front_view import front_chart, front_table
 from autotune.results.left_open import left_open
 from autotune.results.report_tables import proof_table, trials_table
 from autotune.results.study_result import StudyResult
@@ -78,7 +79,7 @@ def _view(result: StudyResult, footer: str) -> dict[str, Any]:
         "summary": standing(result),
         "commands": _commands(result),
         **_curves(result),
-        "map": _sized(trial_map(result), MAP, "Throughput in items/s"),
+        **_map(result),
         "why": why(result),
         "left_open": left_open(result),
         "proof": proof_table(result, AGAIN[facts.origin]),
@@ -177,6 +178,19 @@ def _curves(result: StudyResult) -> dict[str, Any]:
         "series": [instances_text(count) for count in instance_counts(result)],
         "looks": _looks(result, tuple(units)),
     }
+
+
+def _map(result: StudyResult) -> dict[str, Any]:
+    """The trade-offs: the front where one is wanted, else throughput over latency."""
+    front = front_chart(result)
+    if front is None:
+        title, heading = "Throughput in items/s", "What more throughput costs in latency"
+        chart = _sized(trial_map(result), MAP, title)
+        return {"map": chart, "map_heading": heading, "front": front_table(result)}
+    first, second = (words.metric_label(g.metric) for g in result.facts.objective.goals[:2])
+    chart = _sized(front, MAP, f"{_capital(first)}; the line joins the front")
+    heading = f"The front: {first} against {second}"
+    return {"map": chart, "map_heading": heading, "front": front_table(result)}
 
 
 def _looks(result: StudyResult, metrics: Sequence[str]) -> list[tuple[str, str]]:

@@ -14,6 +14,8 @@ from autotune.core.objective import Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import SCHEMA_VERSION, Config, Recommendation, Scalar, TrialRecord
 from autotune.results.batch_knee import StudyKnee, study_knee
+from autotune.results.front import FrontPoint, front_points
+from autotune.results.goals import improvements
 from autotune.results.recommend import Ranking, excess_ratio, rank
 
 Origin = Literal["measured", "replayed", "simulated"]
@@ -187,6 +189,26 @@ class StudyResult:
         if found is None or not self.recommendation.confirmations:
             return found
         return found.proven_as(self.config)
+
+    @cached_property
+    def front(self) -> tuple[FrontPoint, ...]:
+        """Configurations that no other beats in all goals, by the first; () if none is wanted."""
+        objective = self.facts.objective
+        if not objective.front:
+            return ()
+        fresh = {record.config: record for record in self.recommendation.confirmations}
+        standing = [fresh.get(r.config, r) for r in self.proven_ranking.ranked]
+        holding = [r for r in standing if excess_ratio(r, objective) <= 0]
+        seemed = {record.config for record in self.ranking.front}
+        return front_points(holding, seemed, self.recommendation, objective)
+
+    @property
+    def improvements(self) -> dict[str, float]:
+        """Of several goals each one's ratio to the baseline's; {} for a single goal."""
+        proof, objective = self.recommendation, self.facts.objective
+        if len(objective.goals) < 2 or proof.record is None or proof.baseline is None:
+            return {}
+        return improvements(proof.record, proof.baseline, objective, proof.against_baseline)
 
     @cached_property
     def ranking(self) -> Ranking:

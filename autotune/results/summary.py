@@ -61,7 +61,9 @@ def status_meaning(result: StudyResult) -> str:
     """What the result's status says, in a sentence."""
     again = AGAIN[result.facts.origin]
     text = _STATUS_MEANING[result.status]
-    if result.status == "confirmed" and result.config == result.facts.baseline:
+    if result.status == "confirmed" and result.facts.objective.front:
+        text = "{Again}, and no other that was measured beside it beats it in all goals."
+    elif result.status == "confirmed" and result.config == result.facts.baseline:
         text = "{Again}: the limit holds; there is no gain to prove."
     return text.format(again=again, Again=again.capitalize())
 
@@ -82,12 +84,24 @@ def headline(result: StudyResult) -> str:
     if result.status == "undecided":
         return f"Best so far, not proven: {next(iter(result.recommendation.reasons), 'unknown')}"
     if result.config == result.facts.baseline:
+        if result.facts.objective.front:
+            return "Keep the baseline, or choose from the front"
         return "Keep the baseline: nothing tested was better"
+    if result.improvements:
+        return f"Use this configuration: {improvements_text(result)} the baseline's"
     if result.gain is None:
         return "Use this configuration"
     if result.knee is not None and result.config == result.knee.config:
         return f"Use the knee: {words.factor_text(result.gain)} the baseline's throughput"
     return f"Use this configuration: {words.factor_text(result.gain)} the baseline's throughput"
+
+
+def improvements_text(result: StudyResult) -> str:
+    """Each goal's ratio to the baseline's: "throughput 3.20×, P99 latency 0.81×"."""
+    return ", ".join(
+        f"{words.metric_label(metric)} {words.factor_text(ratio)}"
+        for metric, ratio in result.improvements.items()
+    )
 
 
 def reasons(result: StudyResult) -> list[str]:
@@ -112,7 +126,7 @@ def figures(result: StudyResult) -> list[Figure]:
         tiles.insert(0, _knee_figure(result, result.knee))
     if result.config is not None:
         tiles.append(_gain_figure(result))
-    if result.config is not None and result.knee is None:
+    if result.config is not None and result.knee is None and not result.front:
         tiles.append(_batch_only_figure(result))
     if measurement.memory_peak_bytes is not None:
         text = words.metric_text("memory_peak", measurement.memory_peak_bytes)

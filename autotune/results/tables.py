@@ -11,9 +11,11 @@ from typing import Any
 
 from autotune.core.codec import to_json_dict
 from autotune.core.insight import Insight
+from autotune.core.objective import METRICS
 from autotune.core.records import Comparison, Measurement, TrialRecord, Verdict
 from autotune.results.batch_knee import delivered_share
 from autotune.results.gain import interval95
+from autotune.results.goals import weighed_gain
 from autotune.results.study_result import StudyResult
 from autotune.results.words import trust_text
 
@@ -56,6 +58,7 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         "knee": _knee(result),
         "limit_probability": recommendation.limit_probability,
         "insight": _insight(result.insight),
+        **_goals(result),
         "origin": result.facts.origin,
         "trust": trust_text(judged) if judged and judged.measurement else None,
         "complete": result.ending.complete,
@@ -143,6 +146,30 @@ def _knee(result: StudyResult) -> dict[str, Any] | None:
         "peaks": knee.peaks,
         "remeasure": knee.remeasure,
     }
+
+
+def _goals(result: StudyResult) -> dict[str, Any]:
+    """Where several goals count: their improvements, what they weigh together, their front."""
+    objective = result.facts.objective
+    if len(objective.goals) < 2:
+        return {}
+    ratios = result.improvements
+    data: dict[str, Any] = {
+        "improvements": {METRICS[metric].field: ratio for metric, ratio in ratios.items()},
+        "weighed_gain": weighed_gain(ratios, objective) if ratios else None,
+    }
+    if objective.front:
+        data["front"] = [
+            {
+                "config": point.record.config.as_dict(),
+                "goals": dict(point.record.verdict.objectives),
+                "outcome": str(point.record.verdict.outcome),
+                "proven": point.is_proven,
+                "beaten_by": point.beaten_by.as_dict() if point.beaten_by else None,
+            }
+            for point in result.front
+        ]
+    return data
 
 
 def _csv_row(record: TrialRecord) -> dict[str, Any]:

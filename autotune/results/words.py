@@ -24,6 +24,7 @@ _LABELS = {
     "arrival_rate": "arrival rate",
     "memory_peak": "peak memory",
     "power": "power",
+    "energy": "energy per item",
 }
 _OUTCOMES = {
     "ok": "ok",

@@ -61,7 +61,8 @@ def _objective(objective: Objective) -> dict[str, str]:
     rate = "" if load.rate_per_s is None else f" {load.rate_per_s:g}/s"
     return {
         "objective": objective.name,
-        "goals": ", ".join(
+        "goals": ("front of " if objective.front else "")
+        + ", ".join(
             f"{METRICS[g.metric].better} {g.metric} x{g.weight:g}" for g in objective.goals
         ),
         "load": f"{load.kind}{rate} {load.trace}".strip(),

@@ -30,7 +30,7 @@ from autotune.core.codec import from_json_dict
 from autotune.core.objective import Objective
 from autotune.core.records import Floats, Scalar, TrialRecord
 from autotune.search.encoding import Dimension, Encoding
-from autotune.search.posterior import Posterior
+from autotune.search.pareto import posterior_of
 from autotune.search.proposer import Candidates, propose
 from autotune.search.question import Observation, Question, config_of, encode, observe
 from autotune.search.telling import RUNS
@@ -127,7 +127,7 @@ class MechanisticSampler(BaseSampler):
         grid = self._grid_for(search_space)
         history = self._history(study, trial, grid.encoding)
         proposal = propose(
-            Posterior(grid.encoding, history.question, history.observations),
+            posterior_of(grid.encoding, history.question, history.observations),
             grid,
             pending=history.pending,
             barred=history.barred,

@@ -31,6 +31,7 @@ class Question:
         outputs: Keys of `Observation.values`; the first becomes the cycle.
         coupled: Which of them follow the cycle.
         utility: What is maximised.
+        goals: The goals apart, each to be maximised, where trade-offs between them are wanted.
     """
 
     outputs: tuple[str, ...]
@@ -38,6 +39,7 @@ class Question:
     utility: Functional
     limits: tuple[Bound, ...]
     with_batch: bool
+    goals: tuple[Functional, ...] = ()
 
     @classmethod
     def of(cls, objective: Objective, encoding: Encoding) -> Question:
@@ -60,6 +62,7 @@ class Question:
             weights=tuple(sum(column) for column in zip(*(g.weights for g in goals), strict=True)),
             work=sum(g.work for g in goals),
         )
+        apart = tuple(quantity(g.metric, up(g.metric)) for g in objective.goals)
         limits = tuple(
             Bound(
                 quantity=quantity(x.metric, -up(x.metric)), bound=-up(x.metric) * math.log(x.bound)
@@ -73,6 +76,7 @@ class Question:
             utility=utility,
             limits=limits,
             with_batch=encoding.has_mechanism,
+            goals=apart if objective.front else (),
         )
 
     @classmethod

@@ -295,7 +295,7 @@ def one_change_probes(grid: Grid, good: Point) -> Iterator[tuple[int, Point]]:
 
 
 def best_point(grid: Grid, objective: Objective, history: Sequence[Attempt]) -> Point | None:
-    """The measured point with the best first goal, among those that keep their limits if any."""
+    """The measured point with the best score, among those that keep their limits if any."""
     measured = [
         (grid.point(a.config), a.record)
         for a in history
@@ -303,10 +303,10 @@ def best_point(grid: Grid, objective: Objective, history: Sequence[Attempt]) -> 
     ]
     known = [(point, record) for point, record in measured if point is not None]
     keeping = [(p, r) for p, r in known if r.verdict.outcome is not Outcome.OVER_LIMIT]
-    goal = METRICS[objective.goals[0].metric]
-    sign = 1.0 if goal.better == "higher" else -1.0
     best = max(
-        keeping or known, key=lambda pr: sign * pr[1].verdict.objectives[goal.field], default=None
+        keeping or known,
+        key=lambda pr: objective.score(pr[1].verdict.objectives),
+        default=None,
     )
     return None if best is None else best[0]
 

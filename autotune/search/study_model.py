@@ -9,6 +9,7 @@ import numpy as np
 
 from autotune.core.insight import Alike, Belief, Insight, Untried
 from autotune.core.records import Config, Ints, Scalar, TrialRecord
+from autotune.search.pareto import posterior_of
 from autotune.search.posterior import Posterior
 from autotune.search.proposer import PROBES, Candidates, Proposal, as_rows, propose
 from autotune.search.question import Question, config_of, encode, observe
@@ -121,7 +122,7 @@ class StudyModel:
         if self._last is None or not _same(self._last[0], records):
             seen = (observe(record, self._question, self._encoding) for record in records)
             found = [o for o in seen if o is not None]
-            self._last = records, Posterior(self._encoding, self._question, found)
+            self._last = records, posterior_of(self._encoding, self._question, found)
         return self._last[1]
 
     def _rows(self, configs: Iterable[Config]) -> list[tuple[int, ...]]:

@@ -27,13 +27,15 @@ WORST = {"higher": 0.0, "lower": 1e12}
 """The value of a configuration that cannot run, by its metric's better direction: finite, since
 samplers and dashboards choke on infinities, and worse than anything measured."""
 
+MAX_SCORE = 690.0  # whose exponential is still finite
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What Optuna is told of a finished trial.
 
     Attributes:
-        values: One per goal; None for a trial that the search must not learn from.
+        values: One per direction; None for a trial that the search must not learn from.
         constraints: <= 0 holds. Every limit in the objective's order, then `RUNS`: samplers go
             by order and count, not by name.
     """
@@ -45,7 +47,9 @@ class Told:
 
 
 def directions(objective: Objective) -> list[Literal["minimize", "maximize"]]:
-    """Optuna's direction of each goal."""
+    """Optuna's direction of each value: one per goal, or that of the one they count as."""
+    if objective.is_weighed:
+        return ["maximize"]
     better = (METRICS[goal.metric].better for goal in objective.goals)
     return ["maximize" if b == "higher" else "minimize" for b in better]
 
@@ -80,6 +84,11 @@ def checked(record: TrialRecord, objective: Objective) -> TrialRecord:
 
 def _values(record: TrialRecord, objective: Objective) -> tuple[float, ...]:
     metrics = [METRICS[goal.metric] for goal in objective.goals]
+    if objective.is_weighed:
+        infeasible = record.verdict.outcome.is_infeasible
+        # The product of powers whose logarithm is the score: positive, as every other value.
+        score = -math.inf if infeasible else objective.score(record.verdict.objectives)
+        return (math.exp(min(score, MAX_SCORE)),)
     if record.verdict.outcome.is_infeasible:
         return tuple(WORST[metric.better] for metric in metrics)
     return tuple(float(record.verdict.objectives[metric.field]) for metric in metrics)

@@ -159,6 +159,12 @@ class _Resolver:
         default = "online_latency" if has_latency else "offline_throughput"
         name, where = file.objective or default, self._dir_of(("objective",))
         objective = self._placed(("objective",), lambda: load_objective(name, where))
+        if file.goals is not None:
+            wanted, is_default = file.goals, file.objective is None
+            objective = self._placed(
+                ("goals",),
+                lambda: sections.with_goals(objective, wanted, is_default=is_default),
+            )
         if file.load is not None:
             section, load_dir = file.load, self._dir_of(("load", "trace"))
             arrivals = self._placed(("load",), lambda: sections.load(section, load_dir))

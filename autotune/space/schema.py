@@ -135,6 +135,7 @@ class SpaceFile(Section):
     workload: WorkloadSection
     device: Text = "auto"
     objective: Text | None = None
+    goals: AnyNode | None = None
     limits: AnyNode | None = None
     load: LoadSection | None = None
     params: AnyNode | None = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from autotune.core.objective import METRICS, Limit, Objective
+from autotune.core.objective import METRICS, Goal, Limit, Objective
 from autotune.core.records import Config, InputSpec, Load, Scalar, WorkloadSpec
 from autotune.space import command, scalars
 from autotune.space.parameters import Refused, mapping, read_value
@@ -33,6 +34,8 @@ MAX_NAME_CHARS = 100
 MAX_NAME_BYTES = 200  # the name becomes a directory
 MAX_RULES = 100
 MAX_AXES = 8
+MAX_GOALS = 4
+MAX_WEIGHT = 10.0
 S = TypeVar("S", bound=Section)
 
 _KINDS = ("model", "command", "replay", "simulated")
@@ -329,6 +332,48 @@ def _bound(name: str, node: Node) -> float:
         side = "a maximum" if metric.better == "lower" else "a minimum"
         raise ValueError(f"'{shown(node.value)}': {name} is {side}; write {right[1]}")
     return scalars.quantity(metric.unit)(Node(match.group(2), node.place, node.is_plain))
+
+
+def goals(node: Node) -> tuple[Goal, ...]:
+    """What is optimised: a list asks for trade-offs, names with weights for their weighted sum."""
+    named: list[tuple[str, tuple[str | int], Node | None]]
+    if isinstance(node.value, dict):
+        named = [(name, (name,), item) for name, item in mapping(node).items()]
+    elif isinstance(node.value, list):
+        named = [(_read_at(item, i), (i,), None) for i, item in enumerate(node.value)]
+    else:
+        raise Refused(f"expected a list of metrics, or metrics with weights; found {kind_of(node)}")
+    if not 1 <= len(named) <= MAX_GOALS:
+        raise Refused(f"{len(named)} goals; from 1 to {MAX_GOALS}")
+    found: dict[str, Goal] = {}
+    for name, path, weight in named:
+        if name not in METRICS:
+            hint = scalars.nearest(name, METRICS)
+            raise Refused(f"unknown metric '{shown(name)}'; {hint}", *path)
+        if name in found:
+            raise Refused(f"'{name}' is given twice", *path)
+        try:
+            own = 1.0 if weight is None else scalars.real(0.0, MAX_WEIGHT)(weight)
+        except ValueError as error:
+            raise Refused(str(error), *path) from None
+        found[name] = Goal(metric=name, weight=own)
+    return tuple(found.values())
+
+
+def with_goals(objective: Objective, node: Node, *, is_default: bool) -> Objective:
+    """The objective with the file's own goals; a default objective takes their name.
+
+    Raises:
+        Refused: Goals are wrong, or the objective is to find a knee.
+    """
+    own = goals(node)
+    if objective.knee_share is not None:
+        raise Refused(f"objective {objective.name} finds a knee and has no other goals")
+    front = isinstance(node.value, list) and len(own) > 1
+    name = objective.name
+    if is_default and len(own) > 1:
+        name = "pareto" if front else "weighted"
+    return replace(objective, name=name, goals=own, front=front)
 
 
 def with_limits(objective: Objective, own: tuple[Limit, ...]) -> tuple[Limit, ...]:

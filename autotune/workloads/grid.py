@@ -20,6 +20,7 @@ FILE_BYTES_LIMIT = 256 * 2**20
 FIGURES = (
     "throughput_items_per_s", "latency_mean_s", "latency_p50_s", "latency_p90_s",
     "latency_p99_s", "latency_p999_s", "memory_peak_bytes", "power_w",
+    "energy_per_item_j",
 )  # fmt: skip
 """Columns that hold a figure of a measurement, under its name there."""
 

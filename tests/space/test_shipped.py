@@ -26,7 +26,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["online", "online.yaml", "offline", "offline.yaml", "knee"])
+@pytest.mark.parametrize(
+    "name", ["online", "online.yaml", "offline", "offline.yaml", "knee", "pareto"]
+)
 def test_shipped_spaces_load_by_name_from_anywhere(name):
     space = load_space(name)
     assert space.study == name.split(".")[0]
