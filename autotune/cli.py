@@ -314,11 +314,16 @@ def report(study: Name, studies_dir: StudiesDir = Path("studies"), storage: Stor
 
 
 @command(closed_pipe=EXIT_OK)
-def doctor(as_json: AsJson = False) -> int:
-    """Devices of this machine, why others are not usable, and versions."""
+def doctor(
+    device: Annotated[
+        str, typer.Option(help="Try this device as well, such as npu:0; all: every one.")
+    ] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Devices of this machine, what is wrong with them, and versions."""
     from autotune.apps.doctor import doctor as look
 
-    found = look()
+    found = look(device) if device else look()
     if as_json:
         _print_json(found.to_json())
         return EXIT_OK

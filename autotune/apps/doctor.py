@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from autotune.apps.resolve import resolve
 from autotune.core.codec import to_json_dict
-from autotune.devices import discover_all, npu_system
+from autotune.core.errors import AutotuneError, UnavailableError
+from autotune.core.units import format_duration
+from autotune.devices import discover_all, find_device, npu_system
 from autotune.devices.base import Discovery
-from autotune.devices.checks import Check
+from autotune.devices.checks import Check, failed, passed, skipped
+from autotune.devices.probe import probe
 from autotune.devices.telemetry import tool_output
 from autotune.devices.topology import ROOT
+from autotune.measure.summary import summarise
+from autotune.space.loader import load_space
+from autotune.trial.group import group_spec, trial_plan
+from autotune.trial.session import Launcher, open_session
 from autotune.version import __version__
 
+ACCELERATORS = ("npu", "cuda", "mlu")
+TRY_LIMIT_S = 180.0
+PICTURES = 5
 PACKAGES = ("optuna", "numpy", "scipy", "torch", "torch_npu", "transformers", "psycopg")
 
 
@@ -44,8 +55,15 @@ class Diagnosis:
         }
 
 
-def doctor() -> Diagnosis:
-    """Look around; touches no device and imports no framework."""
+def doctor(device: str = "") -> Diagnosis:
+    """Look around; without a device to try, none is touched for longer than to see it.
+
+    Args:
+        device: One to try as well, such as "npu:0"; "all": every usable one.
+    Raises:
+        UsageError, UnavailableError: There is no such device.
+    """
+    names = _names(device)
     versions: dict[str, str | None] = {
         "autotune": __version__,
         "python": platform.python_version(),
@@ -55,8 +73,51 @@ def doctor() -> Diagnosis:
         devices=discover_all(),
         versions=versions,
         system=platform.platform(),
-        checks=tuple(_npu_checks()),
+        checks=(*_npu_checks(), *(check for name in names for check in _tried(name))),
     )
+
+
+def _names(device: str) -> tuple[str, ...]:
+    if device == "all":
+        usable = (info for found in discover_all() for info in found.devices)
+        return tuple(info.name for info in usable if info.kind != "simulated")
+    return (find_device(device).name,) if device else ()
+
+
+def _tried(name: str) -> list[Check]:
+    """What a device does when it is used: small things in a child, then a model as in a trial."""
+    checks: list[Check] = []
+    if find_device(name).kind in ACCELERATORS:
+        found = probe("autotune.devices.torch_checks:check", name, limit_s=TRY_LIMIT_S)
+        checks = [Check(**entry) for entry in found.answer]
+        if found.failure:
+            checks = [failed("first steps", found.failure, "see the driver's log")]
+    return [replace(check, device=name) for check in (*checks, _picture(name))]
+
+
+def _picture(name: str) -> Check:
+    """One picture through ResNet50, in a session like every trial's."""
+    overrides = (
+        f"device={name}",
+        "workload={model: resnet50}",
+        "params={batch_size: 1}",
+        "rules=[]",
+        f"trial={{iterations: {PICTURES}, timeout: 2min}}",
+    )
+    try:
+        resolved = resolve(load_space("offline.yaml", overrides))
+        spec = group_spec(resolved.space.baseline, resolved.space, resolved.info)
+        with Launcher() as launcher, open_session(spec, launcher) as session:
+            measurement = summarise(session.measure(trial_plan(resolved.space)))
+    except UnavailableError as error:
+        return skipped("ResNet50", str(error))
+    except AutotuneError as error:
+        last = getattr(error, "log_tail", "").strip().splitlines()[-1:]
+        return failed(
+            "ResNet50", " ".join([str(error), *last])[:300], "see the first finding above"
+        )
+    mean_s = measurement.latency_mean_s or 0.0
+    return passed("ResNet50", f"a picture in {format_duration(mean_s)}")
 
 
 def _npu_checks() -> list[Check]:

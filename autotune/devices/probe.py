@@ -26,19 +26,19 @@ _MARK = "autotune-probe:"  # before the answer, as vendors' packages print
 class Probed:
     """What a probe answered, or why it did not."""
 
-    answer: Mapping[str, Any] = field(default_factory=dict)
+    answer: Any = field(default_factory=dict)
     failure: str = ""
 
 
 @functools.cache
-def probe(target: str, limit_s: float = PROBE_LIMIT_S) -> Probed:
+def probe(target: str, *arguments: str, limit_s: float = PROBE_LIMIT_S) -> Probed:
     """Call a function in a child of its own, once per process.
 
     Args:
-        target: "module:function"; it takes nothing and returns plain data.
+        target: "module:function"; it takes the arguments and returns plain data.
     """
     child = subprocess.Popen(
-        [sys.executable, "-m", "autotune.devices.probe", target],
+        [sys.executable, "-m", "autotune.devices.probe", target, *arguments],
         env=_environment(os.environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -73,9 +73,9 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Entry of the child: argv is the target."""
+    """Entry of the child: argv is the target and its arguments."""
     module, _, name = sys.argv[1].partition(":")
-    answer = getattr(importlib.import_module(module), name)()
+    answer = getattr(importlib.import_module(module), name)(*sys.argv[2:])
     sys.stdout.write(f"\n{_MARK}{json.dumps(answer)}\n")
     sys.stdout.flush()
     os._exit(0)  # a device's own clean-up may hang

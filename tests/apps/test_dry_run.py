@@ -9,6 +9,8 @@ import pytest
 
 from autotune.apps.doctor import doctor
 from autotune.apps.dry_run import OPEN_S, PREPARE_S, dry_run
+from autotune.core.errors import UnavailableError, UsageError
+from autotune.devices import device_kind
 from autotune.search.confirm import MIN_ROUNDS
 from autotune.space.loader import load_space
 
@@ -62,3 +64,20 @@ def test_doctor_looks_at_an_npu_system_only_where_there_is_a_sign_of_one(
     monkeypatch.setenv("ASCEND_HOME_PATH", "/nowhere")
     (check,) = (check for check in doctor().checks if check.name == "environment")
     assert check.status == "failed" and "/nowhere" in check.detail
+
+
+def test_doctor_tries_a_device_with_a_model_as_a_trial_would_run_it() -> None:
+    (check,) = (check for check in doctor("cpu").checks if check.device == "cpu")
+    assert (check.name, check.status) == ("ResNet50", "ok") and "a picture in" in check.detail
+
+
+def test_doctor_cannot_try_what_is_not_there() -> None:
+    with pytest.raises(UsageError, match="unknown device"):
+        doctor("tpu")
+    if not find_npus():
+        with pytest.raises(UnavailableError, match="npu:0 is not available"):
+            doctor("npu:0")
+
+
+def find_npus() -> bool:
+    return bool(device_kind("npu").discover().devices)
