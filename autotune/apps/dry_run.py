@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from autotune.apps.resolve import resolve, study_facts
+from autotune.apps.resolve import limit_needs, preflight, resolve, study_facts
+from autotune.apps.view import View
 from autotune.core.codec import to_json_dict
+from autotune.measure.enough import Enough
 from autotune.results.study_result import StudyFacts
-from autotune.search.confirm import proof_s
+from autotune.search.schedule import proof_s
 from autotune.space.search_space import SearchSpace
+from autotune.trial.session import Launcher
 from autotune.workloads.grid import read_grid
 
 PREPARE_S = 10.0
@@ -32,6 +35,7 @@ class DryRun:
         trials: How many would be run.
         seconds: About how long it would take, the proof included. `is_virtual`: on a virtual
             clock, so that one waits for a moment only.
+        needs: How much measuring the limits need per configuration; None: no such limit.
         notes: What was changed while the space was resolved.
     """
 
@@ -41,6 +45,7 @@ class DryRun:
     trials: int
     seconds: float
     is_virtual: bool = False
+    needs: Enough | None = None
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -56,13 +61,14 @@ class DryRun:
                 "trials": self.trials,
                 "estimate_s": self.seconds,
                 "estimate_is_virtual": self.is_virtual,
+                "limit_needs": self.needs,
                 "notes": self.notes,
             }
         )
 
 
 def dry_run(space: SearchSpace) -> DryRun:
-    """Resolve a space and count, without running anything.
+    """Resolve a space and count, without running anything that takes time.
 
     Raises:
         UsageError, UnavailableError: As a run would.
@@ -77,6 +83,11 @@ def dry_run(space: SearchSpace) -> DryRun:
     open_s = _recorded_cost_s(space) if is_virtual else OPEN_S
     seconds = trials * (window_s + open_s) + proof_s(space, open_s)
     seconds += 0.0 if is_virtual else PREPARE_S
+    call_s = None
+    if is_virtual:  # which takes no time
+        with Launcher() as launcher:
+            call_s = preflight(resolved, launcher, View())
+    needs = limit_needs(space, call_s)
     combinations = len(space.rows) if space.rows is not None else space.combination_count
     return DryRun(
         facts=study_facts(resolved),
@@ -85,7 +96,8 @@ def dry_run(space: SearchSpace) -> DryRun:
         trials=trials,
         seconds=min(seconds, space.budget.time_s or seconds),
         is_virtual=is_virtual,
-        notes=space.notes,
+        needs=needs,
+        notes=(*space.notes, *((needs.text(),) if needs else ())),
     )
 
 

@@ -12,6 +12,7 @@ from autotune.devices.base import DeviceInfo
 from autotune.results.recommend import Ranking, candidates, decide
 from autotune.search.confirm import Needed, Setup, confirm
 from autotune.search.rate_confirm import confirm_rates
+from autotune.search.watch import Watch
 from autotune.space.search_space import SearchSpace
 from autotune.trial.session import Launcher
 
@@ -28,12 +29,14 @@ def prove(
     on_progress: Callable[[str], None],
     on_result: Callable[[Phase, int, Result], None],
     left_s: Callable[[], float | None],
+    watch: Watch | None = None,
 ) -> Recommendation:
     """Measure the finalists again and decide; the next best if all of them are refused.
 
     Args:
         on_progress: Told of every round. on_result: Given the raw results by record number.
         left_s: Seconds left of the budget of time, None: no limit.
+        watch: On the machine; None: nothing is known of it.
     """
     objective = space.objective
     fresh: dict[Config, TrialRecord] = {}
@@ -51,6 +54,7 @@ def prove(
             info=info,
             launcher=launcher,
             time_s=left_s(),
+            watch=watch,
             on_progress=on_progress,
             on_result=lambda phase, number, result, first=first: on_result(  # type: ignore[misc]
                 phase, first + number, result

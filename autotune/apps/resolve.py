@@ -11,10 +11,13 @@ from autotune.apps.store import without_password
 from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError
 from autotune.core.objective import METRICS, Objective
-from autotune.core.records import Config
+from autotune.core.records import Config, Plan, Window
 from autotune.core.units import format_duration
 from autotune.devices import find_device
 from autotune.devices.base import DeviceInfo
+from autotune.measure.enough import Enough, enough
+from autotune.measure.judge import SEARCH_ALPHA
+from autotune.measure.summary import summarise
 from autotune.results.study_result import Origin, StudyFacts
 from autotune.results.words import config_text, limit_text, quoted, value_text
 from autotune.search.knee_search import check_knee
@@ -29,6 +32,9 @@ from autotune.workloads.grid import Grid, read_grid
 
 ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
 """Kinds of workloads whose figures are not measured here."""
+
+LOOK = Plan(windows=(Window(duration_s=0.1),))
+"""A few calls, for a first idea of how long one takes."""
 
 _TOOLS = ("optuna", "numpy", "scipy")
 
@@ -117,28 +123,46 @@ def _with_existing_files(space: SearchSpace) -> SearchSpace:
     return replace(space, params=tuple(params.values()), notes=(*space.notes, *notes))
 
 
-def preflight(resolved: Resolved, launcher: Launcher, view: View) -> None:
-    """Build the model once, so that a wrong factory is found before a study exists.
+def preflight(resolved: Resolved, launcher: Launcher, view: View) -> float | None:
+    """Build the baseline once, so that a wrong factory is found before a study exists.
 
     A configuration that cannot run is no mistake of the user's; its trial will say so. Nor is
     one that takes longer than a trial, or than the whole budget of time, may take.
 
+    Returns:
+        How long one of its calls takes, in seconds; None if that is not found out.
     Raises:
         UsageError: The model cannot be built at all. UnavailableError: A package is missing.
     """
     space = resolved.space
-    if WORKLOADS[space.workload.kind].runs != "child":
-        return
-    view.preparing(f"building {space.workload.model} once")
+    if WORKLOADS[space.workload.kind].runs not in ("child", "virtual"):
+        return None
+    if WORKLOADS[space.workload.kind].is_real:
+        view.preparing(f"building {space.workload.model} once")
+    else:
+        launcher = Launcher()  # so that the study's virtual clock stays where it is
     spec = group_spec(space.baseline, space, resolved.info)
     limit_s = space.trial.timeout_s
     if space.budget.time_s is not None:
         limit_s = min(limit_s, max(space.budget.time_s - launcher.now_s(), 0.0))
     try:
-        with open_session(spec, launcher, timeout_s=limit_s):
-            pass
+        with open_session(spec, launcher, timeout_s=limit_s) as session:
+            result = session.measure(replace(LOOK, deadline_s=limit_s))
+            return summarise(result).latency_p50_s
     except TrialError:
-        return
+        return None
+
+
+def limit_needs(space: SearchSpace, call_s: float | None) -> Enough | None:
+    """How much measuring the limits need per configuration, at the proof's level if there is one.
+
+    Args:
+        call_s: How long a call of the baseline takes, None if that is not known.
+    """
+    if WORKLOADS[space.workload.kind].runs not in ("child", "virtual"):
+        return None  # finished figures: nobody counts their calls
+    alpha = space.confirm.alpha if space.confirm else SEARCH_ALPHA
+    return enough(space.objective, alpha=alpha, call_s=call_s)
 
 
 def study_facts(resolved: Resolved, command: tuple[str, ...] = ()) -> StudyFacts:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.apps.prove import prove
-from autotune.apps.resolve import Resolved, again, preflight, resolve, study_facts
+from autotune.apps.resolve import Resolved, again, limit_needs, preflight, resolve, study_facts
 from autotune.apps.samples import save_samples
 from autotune.apps.store import (
     BASIS,
@@ -33,8 +33,10 @@ from autotune.search.conditions import fingerprint_of
 from autotune.search.storage import NoStorageError
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
 from autotune.search.study_model import StudyModel
+from autotune.search.watch import Watch
 from autotune.search.worker import MAX_SAME_FAILURES, run_trials
 from autotune.space.search_space import SearchSpace
+from autotune.trial.canary import open_canary
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher
 
@@ -82,7 +84,9 @@ def run(
         view.note(note)
     with Launcher() as launcher:
         if not _has_trials(resolved.space, directory):
-            preflight(resolved, launcher, view)
+            call_s = preflight(resolved, launcher, view)
+            if needs := limit_needs(resolved.space, call_s):
+                view.note(needs.text())
         study = Study.open(
             resolved.space,
             directory,
@@ -115,6 +119,7 @@ class _Run:
     new: list[TrialRecord] = field(default_factory=list)
     before_s: float = 0.0
     lost_samples: bool = False
+    watch: Watch | None = None
 
     def to_the_end(self) -> StudyResult:
         stored = self.study.attributes().get(ENDING)
@@ -142,6 +147,9 @@ class _Run:
 
     def _search(self) -> Ending:
         space, launcher = self.resolved.space, self.launcher
+        # Before any process of ours is started, whose imports would be in its way.
+        canary = open_canary(space.workload, self.resolved.info, launcher)
+        self.watch = Watch(self.study, canary)
         progress = self.study.progress()
         if progress.done < progress.total:
             launcher.prepare(group_spec(space.baseline, space, self.resolved.info))
@@ -153,6 +161,7 @@ class _Run:
             on_start=self._on_start,
             on_record=self._on_record,
             on_result=self._on_result,
+            watch=self.watch,
             time_s=self._left_s(),
         )
         return self._ending(reason)
@@ -218,6 +227,7 @@ class _Run:
             on_progress=self.view.confirming,
             on_result=self._on_result,
             left_s=self._left_s,
+            watch=self.watch,
         )
 
     def _unproven(self) -> Recommendation:

@@ -74,6 +74,12 @@ def trust_of(
     return Trust(line, _warnings(samples), sum(sign.level for sign in signs))
 
 
+def outside_level(samples: Samples, canary_ratio: float | None) -> float:
+    """How noisy, as `Trust.level`, by what comes from outside of the processes alone."""
+    signs = (*_neighbour_signs(samples), *_canary_signs(canary_ratio))
+    return sum(sign.level for sign in signs)
+
+
 def with_trust(measurement: Measurement, trust: Trust, canary_ratio: float | None) -> Measurement:
     """A measurement with what is known of the machine around it."""
     return replace(

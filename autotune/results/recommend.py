@@ -313,6 +313,9 @@ def _decide_by_proof(
     promise: tuple[str, ...] = ()
     if rival is not None:
         promise = (_promise(rival, against.get(rival.config), advice.get(rival.config)),)
+        if _is_in_doubt(rival) and status == "confirmed":
+            # It was the noise that decided between the two: that is no decision.
+            status, promise, reasons = "undecided", (), (*promise, *reasons)
     return replace(
         start,
         status=status,
@@ -356,6 +359,8 @@ def _pick(
 def _promise(rival: TrialRecord, compared: Comparison | None, advice: str | None) -> str:
     gain = f"{factor_text(compared.ratio)} the baseline's throughput" if compared else "more"
     text = f"{config_text(rival.config)} promises {gain}, but its limits could not be shown"
+    if _is_in_doubt(rival) and rival.measurement is not None:
+        return f"{text} ({rival.measurement.trust}); run it again when the machine is quiet"
     return f"{text}: {advice}" if advice else text
 
 

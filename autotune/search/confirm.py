@@ -7,19 +7,16 @@ hold or to be broken, within bounded looks and the budget of time.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.core.errors import TrialError
-from autotune.core.objective import METRICS, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import (
     Comparison,
     Config,
-    Measurement,
     Phase,
     Result,
     Samples,
@@ -28,31 +25,27 @@ from autotune.core.records import (
 )
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
-from autotune.measure.judge import judge, variance_floor
+from autotune.measure.judge import in_doubt, judge
+from autotune.measure.noise import outside_level, trust_of, with_trust
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
-from autotune.measure.tail import MAX_LOOKS, judge_tail
+from autotune.measure.tail import MAX_LOOKS, look_alpha
 from autotune.search.pooling import pooled
 from autotune.search.rounds import (
-    MIN_WINDOW_S,
     Entrant,
     Outcomes,
     fits_in_memory,
     ran_out_of_memory,
     run_round,
 )
+from autotune.search.schedule import FILL_SHARE, MIN_ROUNDS, Schedule
+from autotune.search.watch import Watch
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.session import Launcher
 from autotune.workloads import WORKLOADS
 
-MIN_ROUNDS = 6
-LOOK_ALPHA_SHARE = 0.44  # three looks at 2.2 % each keep 5 % in all
-CALLS_FOR_ALPHA = 1.5  # times the calls that a flawless tail needs, so that one slow call may be
-MAX_STRETCH = 4.0  # of the measuring time, where a limit needs more calls
-OPEN_S = 1.5  # opening and warming up one configuration, until trials have shown it
 NEEDED_MARGIN = 1.25  # on an estimate that comes from few slow calls
-FILL_SHARE = 0.9  # of the time left is planned for; openings vary
-MAX_RESERVE_SHARE = 0.5  # of a budget of time
+MAX_EXTRA_ROUNDS = 3  # per look, in place of noisy ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +87,7 @@ class Setup:
 
     Attributes:
         time_s: Seconds left on the launcher's clock; None: no limit.
+        watch: On the machine; None: nothing is known of it.
         on_progress: Told of every round.
         on_result: Given every configuration's raw result, under its record's number.
     """
@@ -102,23 +96,9 @@ class Setup:
     info: DeviceInfo
     launcher: Launcher
     time_s: float | None = None
+    watch: Watch | None = None
     on_progress: Callable[[str], None] = lambda text: None
     on_result: Callable[[Phase, int, Result], None] = lambda phase, number, result: None
-
-
-def reserve_s(space: SearchSpace, records: Sequence[TrialRecord] = ()) -> float:
-    """Seconds to keep of the budget of time for the confirmation, at most half of it."""
-    wanted_s = proof_s(space, _open_s(records))
-    budget_s = space.budget.time_s
-    return wanted_s if budget_s is None else min(wanted_s, MAX_RESERVE_SHARE * budget_s)
-
-
-def proof_s(space: SearchSpace, open_s: float) -> float:
-    """Seconds that the least number of rounds takes, if opening a configuration takes `open_s`."""
-    if space.confirm is None:
-        return 0.0
-    finalists = space.confirm.top + 2  # the baseline and the best batch-only one
-    return finalists * (space.confirm.duration_s + MIN_ROUNDS * open_s)
 
 
 def confirm(
@@ -134,7 +114,7 @@ def confirm(
     if options is None or not candidates:
         return Confirmation()
     entrants = _entrants(candidates, baseline)
-    plan = _Schedule.fitting(entrants, setup.space, options, time_s)
+    plan = Schedule.fitting(entrants, setup.space, options, time_s)
     if plan is None:
         return Confirmation(
             notes=(f"confirmation skipped: {format_duration(time_s or 0.0)} left is too little",)
@@ -153,61 +133,20 @@ def confirm(
     return confirmation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Schedule:
-    """Who takes part, and for how long each is measured in a round."""
-
-    entrants: tuple[Entrant, ...]
-    duration_s: float
-    open_s: float
-    notes: tuple[str, ...] = ()
-
-    @property
-    def round_s(self) -> float:
-        return len(self.entrants) * (self.duration_s + self.open_s)
-
-    @classmethod
-    def fitting(
-        cls,
-        entrants: Sequence[Entrant],
-        space: SearchSpace,
-        options: Confirm,
-        time_s: float | None,
-    ) -> _Schedule | None:
-        """The longest rounds that fit `MIN_ROUNDS` times; the least promising are dropped first."""
-        open_s = _open_s([e.record for e in entrants])
-        wanted_s = max(_wanted_s(e, space.objective, options) for e in entrants) / MIN_ROUNDS
-        least_s = max(2 * MIN_WINDOW_S, min(options.duration_s / MIN_ROUNDS / 4, wanted_s))
-        kept = list(entrants)
-        while len(kept) > 1 or (kept and len(entrants) == 1):
-            room_s = math.inf
-            if time_s is not None:
-                room_s = FILL_SHARE * time_s / MIN_ROUNDS / len(kept) - open_s
-            if room_s >= least_s:
-                dropped = len(entrants) - len(kept)
-                were = "finalist was" if dropped == 1 else "finalists were"
-                notes = (f"{dropped} {were} not measured again for lack of time",)
-                return cls(
-                    entrants=tuple(kept),
-                    duration_s=min(wanted_s, room_s),
-                    open_s=open_s,
-                    notes=notes if dropped else (),
-                )
-            kept.pop()
-        return None
-
-
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """The rounds of a confirmation and what they have brought so far."""
 
-    plan: _Schedule
+    plan: Schedule
     setup: Setup
     options: Confirm
     baseline: Config | None
     results: dict[Config, dict[int, Result]] = field(default_factory=dict)
     failures: dict[Config, TrialError] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    levels: dict[int, float] = field(default_factory=dict)
+    canary_ratios: dict[int, float | None] = field(default_factory=dict)
+    dropped: set[int] = field(default_factory=set)
     together: bool = True
     began_s: float = field(default_factory=time.time)
 
@@ -219,26 +158,50 @@ class _Run:
         self.together = not in_turns and fits_in_memory(self.plan.entrants, self.setup.info)
         if not self.together and not in_turns:
             self._take_turns()
-        done, entrants = 0, list(self.plan.entrants)
+        entrants = list(self.plan.entrants)
         for look in range(MAX_LOOKS):
-            target = MIN_ROUNDS * 2**look
-            while done < target and entrants:
-                if (
-                    until_s is not None
-                    and self.setup.launcher.now_s() + self._round_s(entrants) > until_s
-                ):
+            own: list[int] = []
+            while entrants and (len(own) < self._wanted(look) or self._spoiled(own, look)):
+                done = len(self.levels)
+                if until_s is not None and self._now_s() + self._round_s(entrants) > until_s:
                     if done < MIN_ROUNDS:
                         self.notes.append(f"only {done} of {MIN_ROUNDS} rounds fitted the budget")
+                    self._drop_noisiest(own, look)
                     return
+                total = max(MIN_ROUNDS * 2**look, done + 1)
                 self.setup.on_progress(
-                    f"confirming: round {done + 1} of {target}, {len(entrants)} configurations"
+                    f"confirming: round {done + 1} of {total}, {len(entrants)} configurations"
                 )
                 self._round(entrants, done)
-                done += 1
+                own.append(done)
                 entrants = [e for e in entrants if e.config not in self.failures]
+            self._drop_noisiest(own, look)
             entrants = self._unsettled(entrants)
             if not entrants:
                 return
+
+    def _now_s(self) -> float:
+        return self.setup.launcher.now_s()
+
+    def _wanted(self, look: int) -> int:
+        """Rounds of a look: each doubles what there is."""
+        return MIN_ROUNDS << max(look - 1, 0)
+
+    def _spoiled(self, own: Sequence[int], look: int) -> bool:
+        """True if a noisy round of a look is worth another: not if the last one came out no better.
+
+        Rounds are chosen by what was waited and by the canary, never by their figures.
+        """
+        extra = len(own) - self._wanted(look)
+        noisy = sum(self.levels[number] > 0 for number in own)
+        if extra >= MAX_EXTRA_ROUNDS or noisy <= extra:
+            return False
+        return extra == 0 or self.levels[own[-1]] == 0
+
+    def _drop_noisiest(self, own: Sequence[int], look: int) -> None:
+        """Keep as many rounds of a look as it was to have, the quietest."""
+        by_noise = sorted(own, key=lambda number: (self.levels[number], number))
+        self.dropped.update(by_noise[self._wanted(look) :])
 
     def _round_s(self, entrants: Sequence[Entrant]) -> float:
         return len(entrants) * (self.plan.duration_s + self.plan.open_s)
@@ -248,6 +211,10 @@ class _Run:
         if self.together and ran_out_of_memory(outcomes):
             self._take_turns()
             outcomes = self._outcomes(entrants, number)
+        ratio = None if self.setup.watch is None else self.setup.watch.ratio()
+        samples = [o for o in outcomes.values() if isinstance(o, Samples) and o.start_s.size]
+        self.levels[number] = max((outside_level(s, ratio) for s in samples), default=0.0)
+        self.canary_ratios[number] = ratio
         for config, outcome in outcomes.items():
             if isinstance(outcome, TrialError):
                 self.failures[config] = outcome
@@ -287,7 +254,7 @@ class _Run:
         return [*base, *unsettled] if unsettled else []
 
     def _rate(self, config: Config) -> float:
-        rates = [_throughput(result) for result in self.results.get(config, {}).values()]
+        rates = [_throughput(result) for result in self._kept(config).values()]
         return geometric_mean(rates) if rates and min(rates) > 0 else 0.0
 
     # --- what came of it -----------------------------------------------------------------------
@@ -321,14 +288,19 @@ class _Run:
             error = self.failures[config]
             verdict = Verdict(outcome=error.outcome, reasons=(str(error),))
             return replace(record, verdict=verdict, log_tail=error.log_tail)
-        result = pooled(list(self.results[config].values()))
+        result = self.pool(config)
         try:
             measurement = summarise(result)
         except TrialError as error:
             verdict = Verdict(outcome=error.outcome, reasons=(str(error),))
             return replace(record, verdict=verdict, log_tail=error.log_tail)
-        alpha = LOOK_ALPHA_SHARE * self.options.alpha
-        verdict = judge(result, measurement, self.setup.space.objective, alpha=alpha)
+        objective = self.setup.space.objective
+        verdict = judge(result, measurement, objective, alpha=look_alpha(self.options.alpha))
+        if isinstance(result, Samples):
+            ratio = self._canary_ratio(config)
+            trust = trust_of(result, canary_ratio=ratio)
+            measurement = with_trust(measurement, trust, ratio)
+            verdict = in_doubt(verdict, measurement, objective)
         return replace(
             record,
             verdict=verdict,
@@ -337,7 +309,7 @@ class _Run:
         )
 
     def _comparison(self, config: Config, baseline: Config) -> Comparison | None:
-        ours, theirs = self.results.get(config, {}), self.results.get(baseline, {})
+        ours, theirs = self._kept(config), self._kept(baseline)
         ratios = tuple(
             _throughput(ours[n]) / _throughput(theirs[n])
             for n in sorted(ours.keys() & theirs.keys())
@@ -355,13 +327,10 @@ class _Run:
         )
 
     def _needed(self, records: Sequence[TrialRecord]) -> dict[Config, Needed]:
-        alpha = LOOK_ALPHA_SHARE * self.options.alpha
         needed: dict[Config, Needed] = {}
         for r in records:
-            if r.verdict.outcome is not Outcome.UNDECIDED or r.measurement is None:
-                continue
-            more_s = _more_s(self.pool(r.config), r.measurement, self.setup.space.objective, alpha)
-            if more_s is None:
+            more_s = r.verdict.needed_s
+            if more_s is None or r.measurement is None:
                 continue
             duration_s = NEEDED_MARGIN * ((r.measurement.duration_s or 0.0) + more_s)
             round_s = duration_s / MIN_ROUNDS + self.plan.open_s
@@ -371,9 +340,19 @@ class _Run:
             )
         return needed
 
+    def _kept(self, config: Config) -> dict[int, Result]:
+        """A configuration's results by round, without those that were dropped for noise."""
+        results = self.results.get(config, {})
+        kept = {n: result for n, result in results.items() if n not in self.dropped}
+        return kept or results
+
+    def _canary_ratio(self, config: Config) -> float | None:
+        known = [r for n in self._kept(config) if (r := self.canary_ratios[n]) is not None]
+        return statistics.median(known) if known else None
+
     def pool(self, config: Config) -> Result:
-        """All rounds of a configuration together."""
-        return pooled(list(self.results[config].values()))
+        """All rounds of a configuration that count, together."""
+        return pooled(list(self._kept(config).values()))
 
 
 def _entrants(candidates: Sequence[TrialRecord], baseline: TrialRecord | None) -> list[Entrant]:
@@ -383,50 +362,8 @@ def _entrants(candidates: Sequence[TrialRecord], baseline: TrialRecord | None) -
     return [Entrant(record=record) for record in (*first, *others)]
 
 
-def _wanted_s(entrant: Entrant, objective: Objective, options: Confirm) -> float:
-    """How long to measure so that a tail without slow calls is shown to hold."""
-    quantiles = [q for limit in objective.limits if (q := METRICS[limit.metric].quantile)]
-    measurement = entrant.record.measurement
-    if not quantiles or measurement is None or not measurement.call_count:
-        return options.duration_s
-    calls_per_s = measurement.call_count / max(measurement.duration_s or 0.0, 1e-9)
-    alpha = LOOK_ALPHA_SHARE * options.alpha
-    calls = max(math.log(alpha) / math.log(q) for q in quantiles)  # q^n <= alpha
-    wanted_s = CALLS_FOR_ALPHA * calls / calls_per_s
-    return min(max(options.duration_s, wanted_s), MAX_STRETCH * options.duration_s)
-
-
-def _more_s(
-    result: Result, measurement: Measurement, objective: Objective, alpha: float
-) -> float | None:
-    """Seconds of further measuring that would settle the open quantile limits."""
-    if not isinstance(result, Samples) or not measurement.call_count:
-        return None
-    latency_s, floor = result.request_latency_s(), variance_floor(result)
-    needs = [
-        judge_tail(
-            latency_s > limit.bound, quantile=quantile, alpha=alpha, variance_floor=floor
-        ).needed_n
-        for limit in objective.limits
-        if (quantile := METRICS[limit.metric].quantile) is not None
-    ]
-    calls = [need for need in needs if need]
-    rate = latency_s.size / max(measurement.duration_s or 0.0, 1e-9)
-    return max(calls) / rate if calls and None not in needs else None
-
-
 def _throughput(result: Result) -> float:
     try:
         return summarise(result).throughput_items_per_s or 0.0
     except TrialError:
         return 0.0
-
-
-def _open_s(records: Sequence[TrialRecord]) -> float:
-    """What a trial costs beyond its window."""
-    costs = [
-        max(r.cost_s - m.duration_s, 0.0)
-        for r in records
-        if (m := r.measurement) is not None and m.duration_s is not None
-    ]
-    return statistics.median(costs) if costs else OPEN_S

@@ -21,8 +21,8 @@ from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
-from autotune.search.confirm import OPEN_S, reserve_s
 from autotune.search.grid import Grid, Point
+from autotune.search.schedule import OPEN_S, reserve_s
 from autotune.search.study_model import StudyModel
 from autotune.search.telling import RUNS, directions, told
 from autotune.space.search_space import SearchSpace

@@ -20,8 +20,8 @@ from autotune.core.records import Phase, Result, TrialRecord, Verdict
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.search.attempt import Bench, Room, quietest
-from autotune.search.confirm import OPEN_S, reserve_s
 from autotune.search.guard import Guard
+from autotune.search.schedule import OPEN_S, reserve_s
 from autotune.search.study import Asked, StopReason, Study
 from autotune.search.watch import Repeats, Watch
 from autotune.space.search_space import SearchSpace

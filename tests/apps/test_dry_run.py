@@ -11,7 +11,7 @@ from autotune.apps.doctor import doctor
 from autotune.apps.dry_run import OPEN_S, PREPARE_S, dry_run
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.devices import device_kind
-from autotune.search.confirm import MIN_ROUNDS
+from autotune.search.schedule import MIN_ROUNDS
 from autotune.space.loader import load_space
 
 
@@ -43,6 +43,23 @@ def test_a_real_study_counts_its_processes_and_the_rounds_of_the_proof(tmp_path:
     assert not planned.is_virtual
     searching_s = PREPARE_S + 2 * (1 + OPEN_S)
     assert planned.seconds == pytest.approx(searching_s + 5 * (10 + MIN_ROUNDS * OPEN_S))
+
+
+def test_it_says_how_long_a_limit_takes_to_show(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("workload: {model: mlp}\ndevice: cpu\nparams: {batch_size: [1, 2]}\n")
+    assert dry_run(load_space(path)).needs is None
+    needs = dry_run(load_space(path, ["limits.latency_p99=20ms"])).needs
+    assert needs is not None and needs.least_s is None
+    assert needs.calls == 550  # .99 ** n <= .004: three looks at 1 % in all
+    assert needs.most_s == pytest.approx(550 * 0.020)
+    # A simulated call costs nothing to look at.
+    path.write_text("workload: {simulated: recommender_a3}\nparams: {batch_size: [128, 256]}\n")
+    planned = dry_run(load_space(path, ["limits.latency_p99=20ms"]))
+    assert planned.needs is not None and planned.needs.least_s is not None
+    assert 0 < planned.needs.least_s < planned.needs.most_s
+    assert any("calls without a slow one" in note for note in planned.notes)
+    assert json.loads(json.dumps(planned.to_json(), allow_nan=False))["limit_needs"]["calls"] == 550
 
 
 def test_doctor_names_every_kind_with_its_devices_or_why_there_are_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 from autotune.core.insight import Belief, Insight
 from autotune.core.objective import Goal, Limit, Objective
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Comparison, Config, TrialRecord
+from autotune.core.records import Comparison, Config, Recommendation, TrialRecord
 from autotune.results.recommend import candidates, decide, excess_ratio, rank, score
 
 BASELINE = Config(cores_per_instance=1)
@@ -322,6 +322,27 @@ def test_a_disturbed_trial_gets_a_seat_if_it_would_be_among_the_best_without(
         ranking = rank([best, second, disturbed(slowed, **signs)], OBJECTIVE, BASELINE)
         assert [r.config for r in ranking.ranked] == [batch(4), batch(6), batch(8)]
         assert candidates(ranking, OBJECTIVE, 2)[0].config == batch(8)  # 700 / 0.6 > 1000
+
+
+def test_noise_that_decides_between_two_is_no_decision(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    base = make_trial(BASELINE, throughput=100)
+    small, large = make_trial(batch(4), throughput=300), make_trial(batch(8), throughput=600)
+    ranking = rank([base, small, large], OBJECTIVE, BASELINE)
+    unsure = replace(large, verdict=replace(large.verdict, outcome=Outcome.UNDECIDED))
+    pairs = [make_comparison(batch(4), 3.0), make_comparison(batch(8), 6.0)]
+
+    def decided(rival: TrialRecord) -> Recommendation:
+        return decide(ranking, OBJECTIVE, fresh=[base, small, rival], comparisons=pairs)
+
+    quiet = decided(unsure)
+    assert quiet.status == "confirmed" and "promises 6.00" in quiet.reasons[-1]
+    noisy = decided(disturbed(unsure))
+    assert noisy.record is not None and noisy.record.config == batch(4)
+    assert noisy.status == "undecided"
+    assert "promises 6.00" in noisy.reasons[0] and "a neighbour" in noisy.reasons[0]
+    assert "when the machine is quiet" in noisy.reasons[0]
 
 
 def test_a_limit_that_noise_may_have_broken_keeps_nobody_from_the_proof(make_trial: Trial) -> None:

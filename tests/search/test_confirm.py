@@ -19,10 +19,11 @@ from search_fakes import (
 
 from autotune.core.errors import OutOfMemory, TrialCrashed
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Config, Measurement, Samples, TrialRecord
+from autotune.core.records import Config, InstanceFacts, Measurement, Samples, TrialRecord
 from autotune.search import confirm as confirm_module
 from autotune.search import rounds
-from autotune.search.confirm import MIN_ROUNDS, Confirmation, Setup, confirm, reserve_s
+from autotune.search.confirm import Confirmation, Setup, confirm
+from autotune.search.schedule import MIN_ROUNDS, reserve_s
 from autotune.space.search_space import Budget, Confirm, SearchSpace
 
 BASE, GOOD, OTHER = Config(), Config(batch_size=8), Config(batch_size=8, instance_count=2)
@@ -255,3 +256,48 @@ class TestTail:
         space = make_space(confirm=Confirm(top=3, duration_s=needed.duration_s))
         found = prove([GOOD], space=space, time_s=needed.time_s)
         assert by_config(found)[GOOD].verdict.outcome is Outcome.OK
+
+
+def _waiting(wait_share: float) -> Samples:
+    found = samples(step_s=0.005, starts_s=(0.0,), duration_s=1.0)
+    facts = (InstanceFacts(instance=0, cores=(0,)),)
+    return replace(found, run_queue_wait_s=(wait_share,), facts=facts)
+
+
+def test_noisy_rounds_are_made_up_for_and_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Config] = []
+
+    def served_beside_others(config: Config) -> Samples:
+        opened.append(config)
+        number = (len(opened) - 1) // 2  # two configurations per round
+        return _waiting(0.4 if number in (1, 2) else 0.0)
+
+    use_fakes(served_beside_others, monkeypatch)
+    said: list[str] = []
+    found = prove([GOOD], on_progress=said.append)
+    assert len(opened) == 2 * (MIN_ROUNDS + 2)
+    assert said[-1] == f"confirming: round {MIN_ROUNDS + 2} of {MIN_ROUNDS + 2}, 2 configurations"
+    for record in found.records:
+        assert record.measurement is not None and record.measurement.trust == "quiet"
+        assert record.measurement.duration_s == pytest.approx(MIN_ROUNDS * 1.0, rel=0.01)
+    assert len(found.comparisons[0].pair_ratios) == MIN_ROUNDS
+
+
+def test_rounds_that_stay_noisy_cost_one_more_and_are_labelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = use_fakes(lambda _: _waiting(0.4), monkeypatch)
+    found = prove([GOOD])
+    assert len(opened) == 2 * (MIN_ROUNDS + 1)
+    for record in found.records:
+        assert record.measurement is not None
+        assert record.measurement.trust == "noisy: another process took 40% of its cores"
+
+
+def test_a_tail_that_a_neighbour_broke_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = samples(step_s=0.005, duration_s=1.0, slow_every=20, slow_s=0.03)
+    facts = (InstanceFacts(instance=0, cores=(0,)),)
+    for wait_s, outcome in ((0.0, Outcome.OVER_LIMIT), (0.3, Outcome.UNDECIDED)):
+        disturbed = replace(slow, run_queue_wait_s=(wait_s,), facts=facts)
+        use_fakes(lambda _, found=disturbed: found, monkeypatch)  # type: ignore[misc]
+        assert by_config(prove([GOOD]))[GOOD].verdict.outcome is outcome

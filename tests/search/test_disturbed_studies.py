@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,28 @@ def test_a_limit_that_only_a_neighbour_breaks_is_not_held_against_anyone(tmp_pat
     strict = make_space(0.5 * p99_s, neighbour_share=0.3)
     refused = {r.verdict.outcome for r in run(strict, tmp_path / "strict")}
     assert refused == {Outcome.OVER_LIMIT}
+
+
+def test_a_window_is_doubled_where_that_settles_a_limit(tmp_path: Path) -> None:
+    """Calls take some 2 ms: a window of 0.2 s has a hundred; 380 without a slow one are needed."""
+    space = replace(make_space(0.5), trial=TrialOptions(duration_s=0.2))
+    records = run(space, tmp_path)
+    assert {r.verdict.outcome for r in records} == {Outcome.OK}
+    for record in records:
+        assert record.measurement is not None and record.measurement.call_count is not None
+        assert 380 <= record.measurement.call_count <= 2 * 380
+        assert record.measurement.duration_s == pytest.approx(0.8, abs=0.02)
+
+
+def test_without_time_to_spare_it_is_undecided_and_says_what_it_needs(tmp_path: Path) -> None:
+    space = replace(make_space(0.5), trial=TrialOptions(duration_s=0.2), confirm=None)
+    records = run(space, tmp_path, time_s=0.7 * len(BATCHES) * (LOAD_S + 0.2))
+    assert len(records) > 3
+    for record in records:
+        assert record.measurement is not None
+        assert record.measurement.duration_s == pytest.approx(0.2, abs=0.02)
+        assert record.verdict.outcome is Outcome.UNDECIDED
+        assert record.verdict.needed_s is not None and 0 < record.verdict.needed_s < 5
 
 
 @pytest.mark.parametrize(
