@@ -217,7 +217,7 @@ def trial_line(record: TrialRecord, names: tuple[str, ...] = ()) -> str:
     reason = reason_text(record).partition("\n")[0]
     why = f"  ({reason})" if reason and record.measurement is None else ""
     if record.measurement is not None and record.measurement.trust != QUIET:
-        why = f"  ({record.measurement.trust})"
+        why = f"  ({record.measurement.trust.partition(';')[0]})"
     return f"{line}  {config_text(record.config, names or None)}{why}"
 
 

@@ -319,7 +319,8 @@ def _outputs_text(result: StudyResult) -> str:
     if difference is None or result.config == result.facts.baseline:
         return refused
     precision = measurement.environment.get("precision", "")
-    text = f"as the baseline's, within {difference:.1g} of their size ({precision})"
+    within = f", within {difference:.1g} of their size" if difference else ""
+    text = f"as the baseline's{within} ({precision})"
     return f"{text}; {refused}" if refused else text
 
 
