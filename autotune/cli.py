@@ -270,6 +270,7 @@ def compare(
     from autotune.apps.comparable import compare_options
     from autotune.apps.compare import CompareInterrupted, keep_baseline
     from autotune.apps.compare import compare as compare_sides
+    from autotune.apps.history import remember
     from autotune.core.errors import UsageError
 
     options = compare_options(
@@ -297,6 +298,9 @@ def compare(
         return EXIT_INTERRUPTED
     _print_comparison(result, as_json)
     _write_comparison(result, junit, markdown)
+    if gate:
+        page = remember(result, studies_dir)
+        print(f"history: {page}", file=sys.stderr if as_json else sys.stdout)
     undecided = result.status == "undecided" if gate else result.found == "open"
     failed = result.status == "failed" if gate else result.found == "failed"
     return EXIT_NOTHING if failed or (strict and undecided) else EXIT_OK

@@ -210,7 +210,7 @@ class Ranker(torch.nn.Module):
     def __init__(self, slower_by):
         super().__init__()
         self.layers = torch.nn.Sequential(
-            *(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()) for _ in range(24))
+            *(torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()) for _ in range(6))
         )
         self.slower_by = slower_by
 
@@ -230,7 +230,7 @@ SPACE = """\
 workload:
   model: ranker.py:build
   options: {slower_by: 0.0}
-  inputs: [{name: x, shape: [batch, 256], dtype: float32}]
+  inputs: [{name: x, shape: [batch, 512], dtype: float32}]
 params: {batch_size: 64}
 confirm: {duration: 8s}
 """

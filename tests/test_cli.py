@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 60
@@ -328,6 +329,18 @@ def test_compare_as_a_gate(place: Path) -> None:
     kept = autotune(place, "compare", "small", "--save-baseline", "first")
     assert kept.stdout.startswith("kept as baseline:first in studies/.baselines/first/")
     assert autotune(place, "compare", "small", "baseline:first", "--fresh").returncode == 0
+
+
+def test_the_example_for_ci_does_what_it_says(place: Path) -> None:
+    steps = yaml.safe_load((ROOT / "examples/ci-gate.yml").read_text())["jobs"]["gate"]["steps"]
+    commands = [s["run"] for s in steps if s.get("run", "").startswith("autotune")]
+    (place / "ranker.yaml").write_text(f"{SPACE}baseline: {{batch_size: 16}}\n")
+    for command in commands:
+        words = shlex.split(command.replace("$STUDIES", str(place / "kept")))
+        done = autotune(place, *words[1:])
+        assert done.returncode == 0, done.stderr
+    assert "passed" in (place / "gate.md").read_text()
+    assert (place / "kept/.gates/history.html").is_file()
 
 
 def test_a_second_run_goes_on_and_a_third_only_prints(place: Path) -> None:

@@ -13,13 +13,15 @@ from autotune.apps.comparable import (
     rule_of,
 )
 from autotune.apps.operands import Operand
-from autotune.apps.resolve import Resolved, preflight, resolve, study_facts
+from autotune.apps.resolve import Resolved, resolve, study_facts
 from autotune.apps.view import View
-from autotune.core.errors import TrialError, UsageError
+from autotune.core.errors import TrialError, UsageError, WrongOutput
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
-from autotune.core.records import TrialRecord, Verdict
+from autotune.core.records import Answers, TrialRecord, Verdict
 from autotune.core.units import format_duration, format_rate
+from autotune.measure.equal_work import combined, reference_of
+from autotune.measure.equal_work import compare as agree
 from autotune.measure.judge import SEARCH_ALPHA, judge
 from autotune.measure.paired import GATE_ALPHA, LOOKS, Rule, judge_pairs
 from autotune.measure.summary import summarise
@@ -30,8 +32,8 @@ from autotune.search.conditions import fingerprint_of
 from autotune.search.pairs import Pairs, measure_pairs
 from autotune.search.rounds import Contestant, Entrant
 from autotune.space.search_space import Confirm, SearchSpace
-from autotune.trial.group import group_spec, trial_plan
-from autotune.trial.session import Launcher, open_session
+from autotune.trial.group import trial_plan
+from autotune.trial.session import Launcher
 
 REHEARSAL_S = 1.0  # of a configuration that was never measured, to learn how long a call takes
 
@@ -93,6 +95,7 @@ class _Match:
     duration_s: float
     rate_per_s: float | None
     differences: tuple[str, ...]
+    anyway: bool
 
 
 def _match(a: Operand, b: Operand, options: CompareOptions) -> _Match:
@@ -115,6 +118,7 @@ def _match(a: Operand, b: Operand, options: CompareOptions) -> _Match:
         duration_s=(space.confirm or Confirm()).duration_s / LOOKS[0],
         rate_per_s=rate,
         differences=checked(a, b, conditions[0], conditions[1], options.anyway),
+        anyway=options.anyway,
     )
 
 
@@ -170,15 +174,47 @@ def _announce(match: _Match, view: View) -> None:
 def _ready(
     match: _Match, launcher: Launcher, view: View, pairs: Pairs
 ) -> tuple[Contestant, Contestant]:
-    """Find wrong factories before anything is measured, and how long calls take."""
+    """Find what cannot run before anything is measured, how long calls take, and what is answered.
+
+    Raises:
+        UsageError: A model cannot be built at all.
+    """
     ready = list(match.sides)
-    for index, found in enumerate(match.resolved):
-        preflight(found, launcher, view)
+    answers: list[tuple[Answers, ...]] = []
+    for index, side in enumerate(match.sides):
+        view.preparing(f"trying {'AB'[index]} once")
         try:
-            ready[index] = _rehearsed(ready[index], launcher)
+            ready[index], given = _rehearsed(side, launcher)
+            answers.append(given)
         except TrialError as error:
             pairs.failures[index] = error
+    if not pairs.failures:
+        _check_work(match, answers[0], answers[1], pairs)
     return ready[0], ready[1]
+
+
+def _check_work(
+    match: _Match, ours: tuple[Answers, ...], theirs: tuple[Answers, ...], pairs: Pairs
+) -> None:
+    """Whether both give the same outputs: what does other work is no faster or slower."""
+    a, b = (side.space for side in match.sides)
+    if not (ours and theirs and a.trial.check_outputs and b.trial.check_outputs):
+        return
+    if a.trial.seed != b.trial.seed:
+        pairs.notes.append("outputs are not compared: the two have different seeds")
+        return
+    try:
+        reference = reference_of(theirs[0])
+        agreement = combined([agree(answers, reference) for answers in ours])
+    except WrongOutput as error:
+        if match.anyway:
+            pairs.notes.append(str(error).replace("the baseline", "B"))
+        else:
+            text = str(error).replace("the baseline", "B")
+            pairs.failures[0] = WrongOutput(f"{text} (--anyway compares speeds all the same)")
+        return
+    if agreement.untold:
+        pairs.notes.append(f"outputs are not compared: {agreement.untold}")
 
 
 def _result(match: _Match, pairs: Pairs, elapsed_s: float) -> CompareResult:
@@ -212,21 +248,20 @@ def _result(match: _Match, pairs: Pairs, elapsed_s: float) -> CompareResult:
     )
 
 
-def _rehearsed(side: Contestant, launcher: Launcher) -> Contestant:
-    """A contestant that is known to run, and how long its calls take.
+def _rehearsed(side: Contestant, launcher: Launcher) -> tuple[Contestant, tuple[Answers, ...]]:
+    """A contestant that is known to run and how long its calls take, and what it answers.
 
     Raises:
         TrialError: It cannot run.
     """
-    if side.entrant.step_s > 0:
-        return side
-    plan = trial_plan(side.space)
-    windows = tuple(replace(w, duration_s=REHEARSAL_S, iterations=None) for w in plan.windows)
-    spec = group_spec(side.entrant.config, side.space, side.info)
-    with open_session(spec, launcher, timeout_s=side.space.trial.timeout_s) as session:
+    with side.open(launcher) as session:
+        if side.entrant.step_s > 0:
+            return side, session.answers
+        plan = trial_plan(side.space)
+        windows = tuple(replace(w, duration_s=REHEARSAL_S, iterations=None) for w in plan.windows)
         measurement = summarise(session.measure(replace(plan, windows=windows)))
-    record = replace(side.entrant.record, measurements=(measurement,))
-    return replace(side, entrant=Entrant(record=record))
+        record = replace(side.entrant.record, measurements=(measurement,))
+        return replace(side, entrant=Entrant(record=record)), session.answers
 
 
 def _measured_side(match: _Match, pairs: Pairs, index: int, alpha: float) -> Side:

@@ -78,7 +78,8 @@ class Axis:
     """One axis of a chart.
 
     Attributes:
-        limit: A value to draw a line at, None for no line; `limit_label` names it.
+        limit: A value to draw a line at, None for no line; `limit_label` names it. `limit_is`:
+            which side of it is shaded, on y alone: what is above a "most", below a "least".
         tick_text: How a value is written beside the axis.
         ticks: Preferred places of the labels; none: round numbers.
         band: An interval to shade, on the x axis only.
@@ -89,6 +90,7 @@ class Axis:
     tick_text: Callable[[float], str]
     limit: float | None = None
     limit_label: str = ""
+    limit_is: Literal["most", "least"] = "most"
     ticks: tuple[float, ...] = ()
     band: tuple[float, float] | None = None
 
@@ -219,9 +221,10 @@ def _limits(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
     parts = []
     if chart.y.limit is not None:
         at = y(chart.y.limit)
+        top, foot = (y.end, at) if chart.y.limit_is == "most" else (at, y.start)
         parts.append(
-            f'<rect class="beyond" x="{x.start:.1f}" y="{y.end:.1f}" '
-            f'width="{x.end - x.start:.1f}" height="{max(at - y.end, 0):.1f}"/>'
+            f'<rect class="beyond" x="{x.start:.1f}" y="{top:.1f}" '
+            f'width="{x.end - x.start:.1f}" height="{max(foot - top, 0):.1f}"/>'
             f'<line class="limit" x1="{x.start:.1f}" x2="{x.end:.1f}" y1="{at:.1f}" y2="{at:.1f}"/>'
         )
     if chart.x.limit is not None:
