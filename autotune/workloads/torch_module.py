@@ -22,19 +22,27 @@ if TYPE_CHECKING:
     from torch import nn
 
 MODELS: dict[str, str] = {
-    "mlp": "autotune.workloads.models.mlp",
-    "dlrm": "autotune.workloads.models.dlrm",
-    "resnet50": "autotune.workloads.models.resnet50",
+    name: f"autotune.workloads.models.{name}"
+    for name in ("mlp", "dlrm", "resnet50", "bert_base", "minilm", "yolov5s")
 }
 """Built-in models; a module's `build(size)` returns the network and its inputs."""
 
-PACKAGES: dict[str, tuple[str, ...]] = {"resnet50": ("transformers",)}
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "resnet50": ("transformers",),
+    "bert_base": ("transformers",),
+    "minilm": ("transformers",),
+}
 """What a built-in needs beside torch."""
 
 PRELOADS: dict[str, tuple[str, ...]] = {
     # transformers loads its parts on use: the part itself must be named.
     "resnet50": ("transformers.models.resnet.modeling_resnet",),
+    "bert_base": ("transformers.models.bert.modeling_bert",),
+    "minilm": ("transformers.models.bert.modeling_bert",),
 }
+
+LENGTHS = {"bert_base": 512, "minilm": 512}
+"""The longest sequence of the built-ins that have the option `length`."""
 
 SIZES = ("full", "small")
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -85,14 +93,21 @@ def _check_built_in(spec: WorkloadSpec) -> None:
             f"workload.model: no built-in model {spec.model!r} (there are {', '.join(MODELS)}), "
             "and it is not of the form path.py:factory"
         )
-    unknown = sorted(set(spec.options) - {"size"})
+    known = ("size", "length") if spec.model in LENGTHS else ("size",)
+    unknown = sorted(set(spec.options) - set(known))
     if unknown:
         raise UsageError(
-            f"workload.options.{unknown[0]}: unknown option of {spec.model}; known: size"
+            f"workload.options.{unknown[0]}: unknown option of {spec.model}; "
+            f"known: {', '.join(known)}"
         )
-    size = spec.options.get("size", SIZES[0])
+    size, length = spec.options.get("size", SIZES[0]), spec.options.get("length", 1)
     if size not in SIZES:
         raise UsageError(f"workload.options.size: unknown size {size!r}; known: {', '.join(SIZES)}")
+    longest = LENGTHS.get(spec.model, 1)
+    if not isinstance(length, int) or not 1 <= length <= longest:
+        raise UsageError(
+            f"workload.options.length: {length!r} is not a whole number from 1 to {longest}"
+        )
 
 
 def preload(spec: WorkloadSpec) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def test_small_built_ins_run_for_any_batch(build_program: Build, model: str) -> 
     program = build_program(model, options={"size": "small"})
     for batch_size in (1, 3):
         output = run(program, batch_size)
-        logits = output if isinstance(output, torch.Tensor) else output.logits  # type: ignore[attr-defined]
+        logits = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
         assert logits.shape[0] == batch_size
         assert torch.isfinite(logits).all()
     assert program.versions["torch"] == torch.__version__
@@ -60,12 +60,15 @@ def test_the_seed_decides_the_weights(build_program: Build, model: str) -> None:
 
 
 def test_an_unknown_option_or_size_of_a_built_in_is_refused() -> None:
-    for options, message in (
-        ({"sise": "small"}, "sise"),
-        ({"size": "huge"}, "'huge'.*full, small"),
+    for model, options, message in (
+        ("mlp", {"sise": "small"}, "sise"),
+        ("mlp", {"length": 8}, "length"),
+        ("mlp", {"size": "huge"}, "'huge'.*full, small"),
+        ("minilm", {"length": 513}, "513.*1 to 512"),
+        ("minilm", {"length": "long"}, "'long'"),
     ):
         with pytest.raises(UsageError, match=rf"workload\.options\..*{message}"):
-            check_workload(WorkloadSpec(kind="torch", model="mlp", options=options))
+            check_workload(WorkloadSpec(kind="torch", model=model, options=options))
 
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +87,8 @@ def test_checking_and_preloading_import_no_framework(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom autotune import workloads\n"
         "from autotune.core.records import WorkloadSpec\n"
-        "for model in ('mlp', 'dlrm', 'resnet50'):\n"
+        "from autotune.workloads.torch_module import MODELS\n"
+        "for model in MODELS:\n"
         "    spec = WorkloadSpec(kind='torch', model=model)\n"
         "    workloads.check_workload(spec)\n"
         "    assert workloads.preload_modules(spec)[0] == 'torch'\n"
@@ -321,7 +325,7 @@ def test_two_files_of_one_name_are_two_modules(build_program: Build, tmp_path: P
         ("factories.py:_KEEP", "not callable"),
         ("factories.py:NUMBER", "not callable"),
         ("broken.py:make", r"broken\.py:2: "),
-        ("nosuch:fn", r"no built-in model 'nosuch:fn' \(there are mlp, dlrm, resnet50\)"),
+        ("nosuch:fn", r"no built-in model 'nosuch:fn' \(there are mlp, dlrm, .*yolov5s\)"),
         ("factories", "no built-in model 'factories'"),
     ],
 )
