@@ -35,7 +35,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP_INSTALL) -e ".[cpu,postgres,dev]"
+	$(PIP_INSTALL) -e ".[cpu,onnx,openvino,postgres,dev]"
 	touch $@
 
 wheel: install-dev

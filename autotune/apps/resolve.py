@@ -22,12 +22,14 @@ from autotune.results.study_result import Origin, StudyFacts
 from autotune.results.words import config_text, limit_text, quoted, value_text
 from autotune.search.knee_search import check_knee
 from autotune.search.sampler import chosen
+from autotune.space.rules import Rule
+from autotune.space.runtimes import RUNTIME, runtimes_of, workloads_of
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import shipped_dir
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher, open_session
 from autotune.version import __version__
-from autotune.workloads import WORKLOADS, check_workload, command
+from autotune.workloads import WORKLOADS, check_workload, command, workload_limits
 from autotune.workloads.grid import Grid, read_grid
 
 ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
@@ -59,7 +61,7 @@ def resolve(space: SearchSpace) -> Resolved:
         UsageError: Device, workload or rules do not fit. UnavailableError: Something is missing.
     """
     kind = space.workload.kind
-    check_workload(space.workload)
+    space = _on_model(space)
     if space.objective.load.is_open and WORKLOADS[kind].runs in ("report", "program"):
         raise UsageError(
             f"load.{space.objective.load.kind}: {kind} hands over figures, and nothing arrives; "
@@ -83,6 +85,28 @@ def resolve(space: SearchSpace) -> Resolved:
     if space.objective.knee_share is not None:
         check_knee(space)
     return Resolved(space=space, info=info, origin=ORIGINS.get(kind, "measured"))
+
+
+def _on_model(space: SearchSpace) -> SearchSpace:
+    """The space with what the model itself demands, checked in every runtime it may have.
+
+    Raises:
+        UsageError: The workload is wrong, or the model takes none of the configurations.
+    """
+    rules, notes = list(space.rules), list(space.notes)
+    for spec in workloads_of(space.params, space.rules, space.workload):
+        check_workload(spec)
+        limits = workload_limits(spec)
+        rules += [rule for rule in map(_rule, limits.rules) if rule not in rules]
+        notes += [note for note in limits.notes if note not in notes]
+        fitted = replace(space, rules=tuple(rules), notes=tuple(notes))
+        if limits.rules and not fitted.allowed_count(1):
+            raise UsageError(f"params.batch_size: {'; '.join(limits.notes)}")
+    return replace(space, rules=tuple(rules), notes=tuple(notes))
+
+
+def _rule(text: str) -> Rule:
+    return Rule(text=text)
 
 
 def _check_placeholders(space: SearchSpace) -> None:
@@ -137,11 +161,23 @@ def preflight(resolved: Resolved, launcher: Launcher, view: View) -> float | Non
     space = resolved.space
     if WORKLOADS[space.workload.kind].runs not in ("child", "virtual"):
         return None
-    if WORKLOADS[space.workload.kind].is_real:
-        view.preparing(f"building {space.workload.model} once")
-    else:
+    if not WORKLOADS[space.workload.kind].is_real:
         launcher = Launcher()  # so that the study's virtual clock stays where it is
-    spec = group_spec(space.baseline, space, resolved.info)
+        return _look(space.baseline, resolved, launcher)
+    view.preparing(f"building {space.workload.model} once")
+    call_s = _look(space.baseline, resolved, launcher)
+    for runtime in runtimes_of(space.params, space.workload):
+        if space.baseline.get(RUNTIME, runtime) != runtime:
+            view.preparing(f"building {space.workload.model} once for {runtime}")
+            config = space.nearest_allowed(space.baseline.changed(**{RUNTIME: runtime}))
+            _look(config, resolved, launcher)
+    return call_s
+
+
+def _look(config: Config, resolved: Resolved, launcher: Launcher) -> float | None:
+    """Build a configuration and let it make a few calls: how long one takes, None if it fails."""
+    space = resolved.space
+    spec = group_spec(config, space, resolved.info)
     limit_s = space.trial.timeout_s
     if space.budget.time_s is not None:
         limit_s = min(limit_s, max(space.budget.time_s - launcher.now_s(), 0.0))
@@ -238,7 +274,8 @@ def _workload_text(space: SearchSpace) -> str:
     if workload.kind in ORIGINS:
         return f"{Path(model).name} ({workload.kind})"
     name = Path(model).name if ".py:" in model or "/" in model else model
-    return f"{name} ({workload.kind}, {workload.precision})"
+    kinds = " or ".join(runtimes_of(space.params, workload))
+    return f"{name} ({kinds}, {workload.precision})"
 
 
 def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:

@@ -109,6 +109,8 @@ class WorkloadSpec:
         options: Everything else the kind understands (sizes of a built-in, a replay's noise
             and seed, a command's words and metrics), as plain data.
         base_dir: Directory of the space file, against which relative paths were resolved.
+        artifact: Directory of what was made of the model for its runtime outside of any trial
+            (an ONNX export); empty if nothing was.
     """
 
     kind: str
@@ -117,6 +119,7 @@ class WorkloadSpec:
     inputs: tuple[InputSpec, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     base_dir: str = ""
+    artifact: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,11 +95,7 @@ class TorchStaging:
         Raises:
             UsageError: The batch does not divide into the micro-batches.
         """
-        if config.batch_size % config.micro_batch_count:
-            raise UsageError(
-                f"batch_size={config.batch_size} does not divide into "
-                f"micro_batch_count={config.micro_batch_count} equal parts"
-            )
+        check_divides(config)
         self._inputs = tuple(inputs)
         self._micro_batch_count = config.micro_batch_count
         self._pinned = pinned
@@ -107,7 +103,7 @@ class TorchStaging:
         placements, size_bytes = layout(inputs, item_count)
         chunks = [
             _packed(
-                _slices(inputs, request, part, item_count), placements, size_bytes, pinned=pinned
+                slices(inputs, request, part, item_count), placements, size_bytes, pinned=pinned
             )
             for request in requests
             for part in range(config.micro_batch_count)
@@ -191,7 +187,16 @@ class TorchStaging:
         )
 
 
-def _slices(
+def check_divides(config: Config) -> None:
+    """Raise UsageError if the batch is not a whole number of micro-batches."""
+    if config.batch_size % config.micro_batch_count:
+        raise UsageError(
+            f"batch_size={config.batch_size} does not divide into "
+            f"micro_batch_count={config.micro_batch_count} equal parts"
+        )
+
+
+def slices(
     inputs: Sequence[InputSpec], request: Sequence[Any], part: int, item_count: int
 ) -> list[Any]:
     """One micro-batch of a request; an input without a batch axis goes whole into each."""

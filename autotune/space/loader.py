@@ -12,9 +12,15 @@ from pydantic import ValidationError
 from autotune.core.errors import UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.records import Config, Load, WorkloadSpec
-from autotune.space import command, sections, strict_yaml
+from autotune.space import command, runtimes, sections, strict_yaml
 from autotune.space import overrides as overriding
-from autotune.space.parameters import Refused, read_parameters, with_defaults
+from autotune.space.parameters import (
+    NO_READERS,
+    Readers,
+    Refused,
+    read_parameters,
+    with_defaults,
+)
 from autotune.space.rules import Rule
 from autotune.space.schema import SpaceFile, problems
 from autotune.space.search_space import (
@@ -98,6 +104,9 @@ class _Resolver:
         params = self._placed(("params",), lambda: self._params(spec))
         objective = self._objective()
         params, notes = _without_queue_delay(params, objective.load)
+        params, ties, left_out = runtimes.fitted(params, spec)
+        spec = replace(spec, kind=runtimes.runtimes_of(params, spec)[0])
+        notes = (*notes, *left_out)
         if spec.kind == "command":
             self._placed(("workload",), lambda: sections.check_placeholders(spec, params))
         every = params if is_replay else with_defaults(params)
@@ -108,7 +117,7 @@ class _Resolver:
             device=file.device,
             objective=objective,
             params=every,
-            rules=self._rules(every, is_replay=is_replay),
+            rules=(*self._rules(every, is_replay=is_replay), *ties),
             wanted_baseline=self._baseline(every, is_open=is_replay),
             budget=Budget(
                 trials=file.budget.trials, time_s=file.budget.time, gain=file.budget.gain
@@ -142,6 +151,8 @@ class _Resolver:
             return ()
         if spec.kind == "replay":
             return read_parameters(self._file.params, None)
+        if spec.kind != "command":
+            return read_parameters(self._file.params, further=self._further())
         words = spec.options.get("command", [])
         assert isinstance(words, list)
         return read_parameters(
@@ -187,7 +198,14 @@ class _Resolver:
 
     def _baseline(self, params: tuple[Parameter, ...], *, is_open: bool) -> Config:
         node = self._file.baseline
-        return self._placed(("baseline",), lambda: sections.baseline(node, params, is_open=is_open))
+        further = self._further()
+        return self._placed(
+            ("baseline",), lambda: sections.baseline(node, params, further, is_open=is_open)
+        )
+
+    def _further(self) -> Readers:
+        """Readers of the parameters that only a model has."""
+        return runtimes.READERS if self._file.workload.model is not None else NO_READERS
 
     def _dir_of(self, path: Path) -> FilePath:
         """What a relative path in the value at `path` is relative to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from autotune.core.records import DIMENSIONS, Scalar
@@ -23,6 +23,10 @@ _NOT_NUMBERS = (
 _RANGE_KEYS = ("low", "high", "log", "step")
 
 
+Readers = Mapping[str, Callable[[Node], Scalar]]
+NO_READERS: Readers = {}
+
+
 class Refused(ValueError):
     """A value is refused; `path` says where, below the node that was read."""
 
@@ -31,23 +35,26 @@ class Refused(ValueError):
         self.path = path
 
 
-def read_parameters(node: Node, free_names: Sequence[str] | None = ()) -> tuple[Parameter, ...]:
+def read_parameters(
+    node: Node, free_names: Sequence[str] | None = (), further: Readers = NO_READERS
+) -> tuple[Parameter, ...]:
     """All parameters of a file's `params`, in the order of the file.
 
     Args:
         free_names: Further names that may stand there (a command's placeholders); None: any.
+        further: Further names whose values have a known kind.
     """
     entries = mapping(node)
     if len(entries) > MAX_PARAMETERS:
         raise Refused(f"{len(entries)} parameters; at most {MAX_PARAMETERS}")
-    known = (*READERS, *(free_names or ()))
+    known = (*READERS, *further, *(free_names or ()))
     params: list[Parameter] = []
     for name, value in entries.items():
         if name not in known and free_names is not None and not _is_environment(name):
             hint = scalars.nearest(name, (*known, "env.NAME"))
             raise Refused(f"unknown parameter '{shown(name)}'; {hint}", name)
         try:
-            params.append(read_parameter(name, value))
+            params.append(read_parameter(name, value, further))
         except Refused as error:
             raise Refused(str(error), name, *error.path) from None
         except ValueError as error:
@@ -66,26 +73,26 @@ def with_defaults(params: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     return (*five, *(p for p in params if p.name not in DIMENSIONS))
 
 
-def read_parameter(name: str, node: Node) -> Parameter:
+def read_parameter(name: str, node: Node, further: Readers = NO_READERS) -> Parameter:
     """One parameter: a single value, a list, or {low, high, log | step}."""
     if name.startswith("env.") and not _is_environment(name):
         raise Refused(f"'{shown(name[4:])}' is not the name of an environment variable")
     log = name in LOG_PARAMETERS
     if isinstance(node.value, dict):
         is_log = "log" in node.value and scalars.boolean(node.value["log"])
-        return Parameter(name=name, choices=_range(name, node, is_log), log=log or is_log)
+        return Parameter(name=name, choices=_range(name, node, is_log, further), log=log or is_log)
     if node.value == "auto" and name == "cores_per_instance":
         return Parameter(name=name, choices=("all",), auto=True)
     if not isinstance(node.value, list):
-        return Parameter(name=name, choices=(read_value(name, node),), log=log)
-    return Parameter(name=name, choices=_list(name, node.value), log=log)
+        return Parameter(name=name, choices=(read_value(name, node, further),), log=log)
+    return Parameter(name=name, choices=_list(name, node.value, further), log=log)
 
 
-def read_value(name: str, node: Node) -> Scalar:
+def read_value(name: str, node: Node, further: Readers = NO_READERS) -> Scalar:
     """One value of a parameter, in SI."""
     if isinstance(node.value, (dict, list)) or node.value is None:
         raise ValueError(f"expected {_wanted(name)}, found {kind_of(node)}")
-    return _reader(name)(node)
+    return _reader(name, further)(node)
 
 
 def mapping(node: Node) -> dict[str, Node]:
@@ -95,16 +102,16 @@ def mapping(node: Node) -> dict[str, Node]:
     return node.value
 
 
-def _list(name: str, items: list[Node]) -> tuple[Scalar, ...]:
+def _list(name: str, items: list[Node], further: Readers) -> tuple[Scalar, ...]:
     if not items:
         raise Refused("an empty list; give at least one value")
     _check_count(len(items))
-    if name not in READERS and not _is_environment(name):
+    if name not in READERS and name not in further and not _is_environment(name):
         _check_one_kind(items)
     values: list[Scalar] = []
     for index, item in enumerate(items):
         try:
-            value = read_value(name, item)
+            value = read_value(name, item, further)
         except ValueError as error:
             raise Refused(str(error), index) from None
         if value in values:
@@ -130,7 +137,7 @@ def _kind(value: Scalar) -> str:
     return "text" if isinstance(value, str) else "numbers"
 
 
-def _range(name: str, node: Node, is_log: bool) -> tuple[Scalar, ...]:
+def _range(name: str, node: Node, is_log: bool, further: Readers) -> tuple[Scalar, ...]:
     entries = mapping(node)
     for key in entries:
         if key not in _RANGE_KEYS:
@@ -149,7 +156,7 @@ def _range(name: str, node: Node, is_log: bool) -> tuple[Scalar, ...]:
     missing = [key for key in ("low", "high") if key not in entries]
     if missing:
         raise Refused(f"{missing[0]} is missing; a range is {{low: 1, high: 64, log: true}}")
-    low, high = (_bound(name, entries, key) for key in ("low", "high"))
+    low, high = (_bound(name, entries, key, further) for key in ("low", "high"))
     if low > high:
         raise Refused(
             f"low {shown(entries['low'].value)} is above high {shown(entries['high'].value)}"
@@ -177,7 +184,7 @@ def ladder(low: int, high: int) -> tuple[int, ...]:
 def _steps(name: str, low: float, high: float, entries: dict[str, Node]) -> tuple[Scalar, ...]:
     is_whole = name in WHOLE or name == "cores_per_instance"
     if "step" in entries:
-        step = _bound(name, entries, "step")
+        step = _bound(name, entries, "step", NO_READERS)
     elif low == int(low) and high == int(high) and name != "max_queue_delay":
         step = 1
     else:
@@ -194,11 +201,11 @@ def _steps(name: str, low: float, high: float, entries: dict[str, Node]) -> tupl
     return tuple(int(v) if is_integral else v for v in values if v <= high)
 
 
-def _bound(name: str, entries: dict[str, Node], key: str) -> int | float:
+def _bound(name: str, entries: dict[str, Node], key: str, further: Readers) -> int | float:
     try:
         if key == "step" and name in WHOLE:
             return scalars.whole()(entries[key])
-        value = read_value(name, entries[key])
+        value = read_value(name, entries[key], further)
     except ValueError as error:
         raise Refused(str(error), key) from None
     if isinstance(value, (bool, str)):
@@ -243,8 +250,12 @@ READERS: dict[str, Callable[[Node], Scalar]] = {
 """Parameters whose values have a known kind."""
 
 
-def _reader(name: str) -> Callable[[Node], Scalar]:
-    return READERS.get(name) or (scalars.text if _is_environment(name) else scalars.free_value)
+def _reader(name: str, further: Readers) -> Callable[[Node], Scalar]:
+    return (
+        READERS.get(name)
+        or further.get(name)
+        or (scalars.text if _is_environment(name) else scalars.free_value)
+    )
 
 
 def _wanted(name: str) -> str:

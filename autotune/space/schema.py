@@ -28,7 +28,8 @@ AnyNode = Annotated[Any, BeforeValidator(lambda node: node)]
 RUNTIMES = ("torch", "onnxruntime", "openvino", "torchair")
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 DTYPES = (
-    "float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "float32", "float64", "float16", "int64", "int32", "int16", "int8",
+    "uint64", "uint32", "uint16", "uint8", "bool",
 )  # fmt: skip
 OUTPUT_PARSERS = ("json", "ais_bench", "mindspore_lite", "trtexec", "perf_analyzer")
 SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from autotune.core.objective import METRICS, Goal, Limit, Objective
 from autotune.core.records import Config, InputSpec, Load, Scalar, WorkloadSpec
 from autotune.space import command, scalars
-from autotune.space.parameters import Refused, mapping, read_value
+from autotune.space.parameters import Readers, Refused, mapping, read_value
 from autotune.space.rules import CORE_PARTS, DEFAULTS, DEVICE_FACTS, Rule
 from autotune.space.schema import (
     ConfirmSection,
@@ -413,7 +413,9 @@ def confirm(node: Node | None) -> Confirm | None:
     return Confirm(top=section.top, duration_s=section.duration, alpha=section.alpha)
 
 
-def baseline(node: Node | None, params: tuple[Parameter, ...], *, is_open: bool) -> Config:
+def baseline(
+    node: Node | None, params: tuple[Parameter, ...], further: Readers, *, is_open: bool
+) -> Config:
     """The wanted baseline: what the file names, and the defaults.
 
     Args:
@@ -427,7 +429,7 @@ def baseline(node: Node | None, params: tuple[Parameter, ...], *, is_open: bool)
                 f"unknown parameter '{shown(name)}'; {scalars.nearest(name, known)}", name
             )
         try:
-            values[name] = read_value(name, item)
+            values[name] = read_value(name, item, further)
         except ValueError as error:
             raise Refused(str(error), name) from None
     return Config.from_dict(values)

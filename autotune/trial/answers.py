@@ -73,7 +73,9 @@ def _call(
     runs = []
     for micro_batch in range(config.micro_batch_count):
         output = program.run(*staging.load(call, micro_batch))
-        device.synchronize()
+        (program.wait or device.synchronize)()
+        if program.outputs is not None:
+            output = program.outputs(output)
         runs.append(figures_of(output, size, program.inputs[0].batch_axis))
     return runs
 

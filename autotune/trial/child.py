@@ -20,7 +20,7 @@ from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed
 from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Samples
 from autotune.core.text import clean, describe
 from autotune.devices import framework_device, open_device
-from autotune.devices.base import Device, Seat
+from autotune.devices.base import Device, Seat, Staging
 from autotune.measure.engine import (
     Server,
     items_of_calls,
@@ -118,8 +118,13 @@ class Instance:
             return None, 0.0
         config = self._spec.config
         probes = make_probes(self._program.inputs, config.batch_size, self._spec.seed)
-        staging = self._device.stage(self._program.inputs, probes.requests, config)
+        staging = self._stage(self._program.inputs, probes.requests, config)
         return answer(self._program, staging, self._device, config, probes.items, self._clock)
+
+    @property
+    def _stage(self) -> Callable[..., Staging]:
+        """The runtime's own copies, else the device's."""
+        return self._program.stage or self._device.stage
 
     def _compose(self) -> Stepper:
         config = self._spec.config
@@ -127,7 +132,7 @@ class Instance:
             return compose(self._program, None, self._device, config, self._clock)
         inputs, size = self._program.inputs, config.batch_size
         requests = make_requests(inputs, size, ring_size(inputs, size), self._spec.seed)
-        staging = self._device.stage(inputs, requests, config)
+        staging = self._stage(inputs, requests, config)
         return compose(self._program, staging, self._device, config, self._clock)
 
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
@@ -178,7 +183,7 @@ class Instance:
         return InstanceFacts(
             instance=self._index,
             cores=self._spec.cores[self._index],
-            thread_count=self._device.thread_count(),
+            thread_count=program.thread_count or self._device.thread_count(),
             load_s=self._load_s,
             compile_s=program.compile_s,
             first_call_s=self._first_call_s,

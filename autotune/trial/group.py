@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.core.records import Config, GroupSpec, Plan, Window
+from autotune.core.records import Config, GroupSpec, Plan, Window, WorkloadSpec
 from autotune.devices import device_kind
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
@@ -19,7 +19,7 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
     """
     spec = GroupSpec(
         config=config,
-        workload=space.workload,
+        workload=workload_of(config, space.workload),
         devices=(info.name,),
         cores=((),) * config.instance_count,
         seed=space.trial.seed,
@@ -34,6 +34,15 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
         preload=info.preload,
         traits=info.traits,
     )
+
+
+def workload_of(config: Config, workload: WorkloadSpec) -> WorkloadSpec:
+    """The workload in the runtime and precision that a configuration chooses."""
+    runtime = str(config.get("runtime", workload.kind))
+    precision = str(config.get("precision", workload.precision))
+    if WORKLOADS[workload.kind].runs != "child":
+        return workload  # there these are columns or placeholders like any other
+    return replace(workload, kind=runtime, precision=precision)
 
 
 def trial_plan(space: SearchSpace, *, arrival_seed: int = 0) -> Plan:

@@ -25,7 +25,7 @@ from autotune.trial import messages
 from autotune.trial.supervisor import Group
 from autotune.trial.virtual import VirtualGroup
 from autotune.trial.warm import Zygote
-from autotune.workloads import WORKLOADS, preload_modules
+from autotune.workloads import WORKLOADS, preload_modules, prepare_workload
 
 MAX_ZYGOTES = 4
 START_LEAD_S = 0.02  # between the command to measure and the first window
@@ -159,9 +159,11 @@ class ProcessSession:
         cores = sorted({core for own in spec.cores for core in own})
         self._watch = Watch(meter_of(spec.devices[0], cores))
         self._config = spec.config
+        # What takes once, and its start, are no part of this trial's time limit.
+        spec = replace(spec, workload=prepare_workload(spec.workload, spec.seed))
         shares = _instances_of_processes(spec)
         zygote = launcher.zygote(spec)
-        zygote.wait_ready()  # its start is no part of this trial's time limit
+        zygote.wait_ready()
         self._until_s = time.monotonic() + timeout_s
         self._group = Group(zygote, len(shares))
         kind = spec.devices[0].split(":")[0]

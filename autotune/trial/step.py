@@ -67,7 +67,8 @@ def _staged(
     program: Program, staging: Staging, device: Device, config: Config, clock: Clock
 ) -> tuple[Step, Serve]:
     assert program.run is not None
-    run, load, synchronize, now_s = program.run, staging.load, device.synchronize, clock.now_s
+    run, load, now_s = program.run, staging.load, clock.now_s
+    synchronize = program.wait or device.synchronize
     micro_batches: list[Part] = [(number, None) for number in range(config.micro_batch_count)]
     size = config.batch_size // config.micro_batch_count
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from autotune.core.errors import UsageError
 from autotune.core.records import WorkloadSpec
+from autotune.workloads.base import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +18,8 @@ class WorkloadKind:
     """Where a kind of workload lives and how it is run.
 
     Attributes:
-        target: "module:function". The module also has `check(spec)` and `preload(spec)`, and
-            importing it loads no framework.
+        target: "module:function". The module also has `check(spec)` and `preload(spec)`, perhaps
+            `limits(spec)` and `prepare(spec, seed)`, and importing it loads no framework.
         runs: "child": a `(Context) -> Program` in child processes; "virtual": the same in this
             process on a virtual clock; "report": a `(GroupSpec, Plan) -> Reported` in this
             process, its duration on a virtual clock; "program": the same in one child process,
@@ -37,6 +38,8 @@ class WorkloadKind:
 WORKLOADS: dict[str, WorkloadKind] = {
     "torch": WorkloadKind(target="autotune.workloads.torch_module:program", runs="child"),
     "command": WorkloadKind(target="autotune.workloads.command:report", runs="program"),
+    "onnxruntime": WorkloadKind(target="autotune.workloads.onnx_runtime:program", runs="child"),
+    "openvino": WorkloadKind(target="autotune.workloads.openvino:program", runs="child"),
     "replay": WorkloadKind(target="autotune.workloads.replay:report", runs="report"),
     "simulated": WorkloadKind(target="autotune.workloads.simulated:program", runs="virtual"),
 }
@@ -65,6 +68,30 @@ def preload_modules(spec: WorkloadSpec) -> tuple[str, ...]:
     """Modules to import in the zygote before it forks; importing them computes nothing."""
     modules: tuple[str, ...] = _module(spec.kind).preload(spec)
     return modules
+
+
+def workload_limits(spec: WorkloadSpec) -> Limits:
+    """What the model itself demands of a configuration: a fixed batch, for one.
+
+    Raises:
+        UsageError: The model's file is wrong.
+    """
+    module = _module(spec.kind)
+    limits: Limits = module.limits(spec) if hasattr(module, "limits") else Limits()
+    return limits
+
+
+def prepare_workload(spec: WorkloadSpec, seed: int) -> WorkloadSpec:
+    """Make what the runtime needs of the model, outside of any trial; kept for the next time.
+
+    Args:
+        seed: Seed of the weights.
+    Raises:
+        UsageError: It cannot be made of this model.
+    """
+    module = _module(spec.kind)
+    prepared: WorkloadSpec = module.prepare(spec, seed) if hasattr(module, "prepare") else spec
+    return prepared
 
 
 def _module(kind: str) -> ModuleType:

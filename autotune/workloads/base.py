@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy.typing as npt
+
 from autotune.core.clock import Clock
 from autotune.core.records import Config, InputSpec, StageTimes, WorkloadSpec
+from autotune.devices.base import Staging
 
-__all__ = ["Context", "Program", "StageTimes"]
+__all__ = ["Context", "Limits", "Program", "StageTimes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a model itself demands of a configuration.
+
+    Attributes:
+        rules: As a space file writes them.
+        notes: Why, as sentences for the user.
+    """
+
+    rules: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +63,11 @@ class Program:
             None: a call always runs the whole batch.
         takes_part_batches: False if `run` takes whole micro-batches only (a graph for one
             shape); a smaller batch is then padded.
-        array: Kind of tensor `run` takes.
+        stage: Instead of the device's own copies, for runtimes with tensors of their own: takes
+            inputs, requests and configuration; `run` then takes what this staging loads.
+        wait: Waits for what `run` has only launched; called once at the end of a call.
+        outputs: Arrays of what `run` returned, where that is something of the runtime's own.
+        thread_count: Threads the runtime computes with; None: ask the device.
         precision: The precision that really runs.
         compile_s: Seconds of the building that were compilation.
         run_queue_wait_s: Seconds that a simulated program has waited for a core so far; None: ask
@@ -61,7 +81,10 @@ class Program:
     step: Callable[[int], StageTimes] | None = None
     step_items: Callable[[int, int], StageTimes] | None = None
     takes_part_batches: bool = True
-    array: str = "torch"
+    stage: Callable[[Sequence[InputSpec], Sequence[Sequence[Any]], Config], Staging] | None = None
+    wait: Callable[[], None] | None = None
+    outputs: Callable[[Any], Sequence[npt.NDArray[Any]]] | None = None
+    thread_count: int | None = None
     precision: str = "float32"
     compile_s: float = 0.0
     run_queue_wait_s: Callable[[], float] | None = None

@@ -16,7 +16,7 @@ MIN_RING = 2  # a model must not be able to answer from the last call's values
 MAX_RING = 8
 RING_BYTES = 64 * 2**20
 
-_INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+_INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 _FLOATS = ("float16", "float32", "float64")
 # numpy has no bfloat16: those values are drawn as float32, and staging rounds them.
 _NUMPY_TYPES = {**{name: name for name in (*_INTEGERS, *_FLOATS, "bool")}, "bfloat16": "float32"}

@@ -215,7 +215,6 @@ def program(context: Context) -> Program:
     return Program(
         step=lambda call: serve(call, config.batch_size),
         step_items=serve,
-        array="none",
         run_queue_wait_s=lambda: waits_s[0],
         memory_bytes=memory_bytes,
         notes=(f"simulated, not measured: {model.description}",),

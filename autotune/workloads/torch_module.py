@@ -7,15 +7,16 @@ import importlib.util
 import inspect
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autotune.core.errors import UnavailableError, UsageError
-from autotune.core.records import InputSpec, WorkloadSpec
+from autotune.core.errors import CompileError, UnavailableError, UsageError
+from autotune.core.records import Config, InputSpec, WorkloadSpec
+from autotune.core.text import describe
 from autotune.workloads import user_code
 from autotune.workloads.base import Context, Program
-from autotune.workloads.data import DTYPES
+from autotune.workloads.data import DTYPES, make_requests
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,10 @@ def check(spec: WorkloadSpec) -> None:
                 f"known: {', '.join(DTYPES)}"
             )
     factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
+    if spec.model.endswith(".onnx"):
+        raise UsageError(
+            f"workload.runtime: torch cannot run {spec.model}; onnxruntime or openvino can"
+        )
     if factory is not None:
         user_code.check(factory)
     else:
@@ -123,39 +128,75 @@ def preload(spec: WorkloadSpec) -> tuple[str, ...]:
 # --- in the child ------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A model that is ready for inference.
+
+    Attributes:
+        model: An nn.Module in evaluation mode, or any function of tensors.
+        notes: What was inferred.
+    """
+
+    model: Callable[..., Any]
+    inputs: tuple[InputSpec, ...]
+    notes: tuple[str, ...] = ()
+
+
 def program(context: Context) -> Program:
     """Build the model on the instance's device, ready for inference.
-
-    Modules are put into evaluation mode and need no gradients; outputs are left as they are.
 
     Raises:
         UsageError: The factory, its result or its inputs are wrong.
         UnavailableError: A package is missing.
+        CompileError: It was to be compiled, and cannot be.
     """
     check(context.workload)
     import torch
 
-    _seed_everything(context.seed)
-    model, declared = _split(_build(context), context.workload.model)
+    config, device = context.config, context.framework_device
+    built = build(context.workload, seed=context.seed, config=config, device=device)
+    model, inputs, compile_s = built.model, built.inputs, 0.0
+    if config.get("torch.memory_format", "contiguous") == "channels_last":
+        _module(model, "params.torch.memory_format").to(memory_format=torch.channels_last)
+    if config.get("torch.compile", False):
+        model, compile_s = _compiled(model, inputs, context)
+    return Program(
+        inputs=inputs,
+        run=_inference(model),
+        takes_part_batches=not compile_s,
+        precision=_precision_of(model) or context.workload.precision,
+        compile_s=compile_s,
+        versions={"torch": str(torch.__version__)},
+        notes=built.notes,
+    )
+
+
+def build(spec: WorkloadSpec, *, seed: int, config: Config, device: str) -> Built:
+    """Build a model with random weights of a seed, in the precision that is asked for.
+
+    Modules are put into evaluation mode and need no gradients; outputs are left as they are.
+
+    Args:
+        config: For a factory that asks for it.
+        device: What torch calls it.
+    Raises:
+        UsageError: The factory, its result or its inputs are wrong.
+    """
+    import torch
+
+    _seed_everything(seed)
+    model, declared = _split(_made(spec, config), spec.model)
     notes: tuple[str, ...] = ()
-    inputs = context.workload.inputs or declared
+    inputs = spec.inputs or declared
     if not inputs:
         inputs, notes = _inferred(model)
-    precision = context.workload.precision
     if isinstance(model, torch.nn.Module):
         model.eval().requires_grad_(False)
-        model.to(device=context.framework_device)
-        if precision != "float32":
-            model.to(dtype=getattr(torch, precision))
-    elif precision != "float32":
-        raise UsageError(f"workload.precision: {precision} needs an nn.Module, not a function")
-    return Program(
-        inputs=tuple(_in_precision(item, precision) for item in inputs),
-        run=_inference(model),
-        precision=_precision_of(model) or precision,
-        versions={"torch": str(torch.__version__)},
-        notes=notes,
-    )
+        model.to(device=device)
+    if spec.precision != "float32":
+        _module(model, "workload.precision").to(dtype=getattr(torch, spec.precision))
+    inputs = tuple(_in_precision(item, spec.precision) for item in inputs)
+    return Built(model=model, inputs=inputs, notes=notes)
 
 
 def _seed_everything(seed: int) -> None:
@@ -184,12 +225,43 @@ def _precision_of(model: Callable[..., Any]) -> str:
     return str(counts.most_common(1)[0][0]).removeprefix("torch.") if counts else ""
 
 
-def _build(context: Context) -> Any:
-    spec = context.workload
+def _module(model: Callable[..., Any], key: str) -> nn.Module:
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"{key}: needs an nn.Module, not a function")
+    return model
+
+
+def _compiled(
+    model: Callable[..., Any], inputs: Sequence[InputSpec], context: Context
+) -> tuple[Callable[..., Any], float]:
+    """The model compiled for the configuration's one shape, and the seconds that took."""
+    import torch
+
+    size = context.config.batch_size // context.config.micro_batch_count
+    (request,) = make_requests(inputs, size, 1, context.seed)
+    tensors = [
+        torch.as_tensor(array).to(context.framework_device, getattr(torch, item.dtype))
+        for array, item in zip(request, inputs, strict=True)
+    ]
+    began_s = context.clock.now_s()
+    try:
+        torch._inductor.config.compile_threads = 1  # no pool of processes beside the instance
+        compiled = torch.compile(model, dynamic=False)
+        _inference(compiled)(*tensors)
+    except Exception as error:
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+            raise
+        raise CompileError(f"torch.compile failed: {describe(error)}") from error
+    return compiled, context.clock.now_s() - began_s
+
+
+def _made(spec: WorkloadSpec, config: Config) -> Any:
     factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
     if factory is None:
         return importlib.import_module(MODELS[spec.model]).build(**spec.options)
-    return user_code.call(user_code.load(factory), str(factory), spec.options, context.config)
+    return user_code.call(user_code.load(factory), str(factory), spec.options, config)
 
 
 def _split(built: Any, name: str) -> tuple[Callable[..., Any], tuple[InputSpec, ...]]:

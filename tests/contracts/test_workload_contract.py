@@ -23,6 +23,8 @@ GRID = "batch_size,throughput_items_per_s,latency_p99_s,status,cost_s\n2,50,0.1,
 
 EXAMPLES: dict[str, WorkloadSpec] = {
     "torch": WorkloadSpec(kind="torch", model="mlp", options={"size": "small"}),
+    "onnxruntime": WorkloadSpec(kind="onnxruntime", model="model.onnx"),
+    "openvino": WorkloadSpec(kind="openvino", model="model.onnx"),
     "replay": WorkloadSpec(kind="replay", model="grid.csv"),
     "simulated": WorkloadSpec(kind="simulated", model="recommender_a3"),
     "command": WorkloadSpec(
@@ -30,6 +32,14 @@ EXAMPLES: dict[str, WorkloadSpec] = {
     ),
 }
 CONFIG = Config(batch_size=2)
+
+
+def write_onnx(path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 3]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
 @pytest.fixture(params=WORKLOADS)
@@ -41,6 +51,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def spec(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkloadSpec:
     (tmp_path / "grid.csv").write_text(GRID)
+    write_onnx(tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     return EXAMPLES[kind]
 
@@ -68,7 +79,8 @@ def test_looking_it_up_loads_no_framework(kind: str) -> None:
     code = (
         "import sys\nfrom autotune import workloads\n"
         f"workloads.load_workload({kind!r})\n"
-        "assert not {'torch', 'transformers', 'onnxruntime', 'optuna'} & set(sys.modules)"
+        "frameworks = {'torch', 'transformers', 'onnxruntime', 'openvino', 'optuna'}\n"
+        "assert not frameworks & set(sys.modules)"
     )
     root = str(Path(sys.modules["autotune.workloads"].__file__ or "").parents[2])
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
@@ -97,7 +109,14 @@ def test_it_gives_what_its_kind_promises(kind: str, spec: WorkloadSpec) -> None:
     else:
         assert program.run is not None
         (request,) = make_requests(program.inputs, CONFIG.batch_size, 1, seed=0)
-        output = program.run(*map(torch.as_tensor, request))
+        tensors = list(map(torch.as_tensor, request))
+        if program.stage is not None:
+            tensors = list(program.stage(program.inputs, [request], CONFIG).load(0, 0))
+        output = program.run(*tensors)
+        if program.wait is not None:
+            program.wait()
+        if program.outputs is not None:
+            output = program.outputs(output)
         for tensor in figures_of(output, CONFIG.batch_size, program.inputs[0].batch_axis):
             assert tensor.figures is not None and np.isfinite(tensor.figures).all()
     program.close()

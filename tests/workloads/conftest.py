@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from autotune.core.clock import MonotonicClock
 from autotune.core.records import Config, WorkloadSpec
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
+
+sys.path.insert(0, str(Path(__file__).parent))  # for onnx_models
 
 BuildProgram = Callable[..., Program]
 

@@ -1,0 +1,228 @@
+"""ONNX Runtime: a user's `.onnx` file, or a torch model that was exported for it.
+
+Inputs are bound to addresses once, and the copy that a call makes is into what is bound: one per
+tensor, or with `batched_h2d` one for all of them (on an accelerator one transfer). Outputs come
+back to the host.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autotune.core.errors import UnavailableError, UsageError
+from autotune.core.records import Config, WorkloadSpec
+from autotune.devices.host_staging import Arrays, Bound, HostStaging
+from autotune.workloads import exported
+from autotune.workloads.base import Context, Limits, Program
+
+PROVIDERS = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "npu": "CANNExecutionProvider",
+}
+"""Execution providers by kind of device."""
+
+PRECISIONS = ("float32", "float16")
+EXECUTION_MODES = {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"}
+OPTIMIZATIONS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+LOG_ERRORS_ONLY = 3
+_MISTAKES = ("InvalidGraph", "InvalidProtobuf", "NoModel", "NoSuchFile", "NotImplemented")
+"""Names of ONNX Runtime's exceptions that mean the model itself is at fault."""
+
+
+# --- in the parent, without a framework --------------------------------------------------------
+
+
+def check(spec: WorkloadSpec) -> None:
+    """Find mistakes early; imports no framework.
+
+    Raises:
+        UsageError: The file is no ONNX model, its inputs cannot be fed, or what is to be exported
+            is wrong.
+        UnavailableError: A package is missing.
+    """
+    if spec.precision not in PRECISIONS:
+        raise UsageError(
+            f"workload.precision: ONNX Runtime runs a model in the precision it was exported in; "
+            f"{spec.precision!r} is none of {', '.join(PRECISIONS)}"
+        )
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise UnavailableError(
+            "workload.runtime: onnxruntime is not installed; "
+            "install it with: pip install 'autotune-npu[onnx]'"
+        )
+    exported.check(spec)
+
+
+def preload(spec: WorkloadSpec) -> tuple[str, ...]:
+    """Modules that a zygote imports."""
+    return ("onnxruntime",)
+
+
+def limits(spec: WorkloadSpec) -> Limits:
+    """What the file demands of a configuration."""
+    return exported.limits(spec)
+
+
+def prepare(spec: WorkloadSpec, seed: int) -> WorkloadSpec:
+    """Export a torch model, once per version of it."""
+    return exported.prepare(spec, seed)
+
+
+# --- in the child ------------------------------------------------------------------------------
+
+
+def program(context: Context) -> Program:
+    """Load the model into a session of this instance, on its device and with its cores.
+
+    Raises:
+        UsageError: The runtime cannot load the model.
+        UnavailableError: The provider for the device is not there; ONNX Runtime would fall back
+            to the CPU without a word.
+    """
+    import onnxruntime as ort
+
+    model = exported.model_of(context.workload)
+    provider, device = _provider(context.framework_device, ort)
+    options = session_options(ort, context.config)
+    try:
+        session = ort.InferenceSession(str(model.path), options, providers=[provider])
+    except Exception as error:
+        if type(error).__name__ in _MISTAKES:
+            raise UsageError(
+                f"workload.model: onnxruntime cannot load {model.path}: {error}"
+            ) from error
+        raise
+    inputs, is_host = model.inputs, device[0] == "cpu"
+    stage = HostStaging if is_host else functools.partial(DeviceStaging, ort=ort, device=device)
+    return Program(
+        inputs=inputs,
+        run=_run(session),
+        stage=lambda *requests: stage(*requests, bind=functools.partial(_bind, session, device)),
+        takes_part_batches=is_host and model.takes_part_batches,
+        precision=model.precision,
+        outputs=lambda binding: [value.numpy() for value in binding.get_outputs()],
+        thread_count=options.intra_op_num_threads,
+        versions={"onnxruntime": str(ort.__version__)},
+        notes=(*model.notes, _where_it_runs(session, provider[0])),
+    )
+
+
+def _provider(
+    framework_device: str, ort: Any
+) -> tuple[tuple[str, dict[str, str]], tuple[str, int]]:
+    """The provider for a device with its options, and what the runtime calls the device."""
+    kind, _, index = framework_device.partition(":")
+    name = PROVIDERS.get(kind)
+    if name is None:
+        raise UsageError(f"workload.runtime: onnxruntime has no provider for the device {kind}")
+    if name not in ort.get_available_providers():
+        raise UnavailableError(
+            f"workload.runtime: this build of onnxruntime has no {name}; it has "
+            f"{', '.join(ort.get_available_providers())}"
+        )
+    options = {} if kind == "cpu" else {"device_id": index or "0"}
+    return (name, options), ("cann" if kind == "npu" else kind, int(index or 0))
+
+
+def session_options(ort: Any, config: Config) -> Any:
+    """Options of the session of one instance: threads as many as it has cores."""
+    options = ort.SessionOptions()
+    options.log_severity_level = LOG_ERRORS_ONLY
+    # Counted, not left to the runtime, which would bind its threads to cores of the host's.
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    # Threads that wait by spinning take the cores of the other instances.
+    spins = bool(config.get("onnxruntime.spinning", config.instance_count == 1))
+    for pool in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", str(int(spins)))
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    mode = str(config.get("onnxruntime.execution_mode", "sequential"))
+    options.execution_mode = getattr(ort.ExecutionMode, EXECUTION_MODES[mode])
+    options.inter_op_num_threads = int(config.get("onnxruntime.inter_op_threads", 1))
+    level = str(config.get("onnxruntime.graph_optimization", "all"))
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, OPTIMIZATIONS[level])
+    options.enable_cpu_mem_arena = bool(config.get("onnxruntime.arena", True))
+    return options
+
+
+def _where_it_runs(session: Any, wanted: str) -> str:
+    """The provider that runs the model, read back, as a note.
+
+    Raises:
+        UnavailableError: It is another than the wanted one.
+    """
+    running = session.get_providers()
+    if not running or running[0] != wanted:
+        raise UnavailableError(
+            f"workload.runtime: onnxruntime runs the model on {', '.join(running)}, since "
+            f"{wanted} could not be loaded; its libraries may be missing"
+        )
+    read = getattr(session, "get_provider_graph_assignment_info", None)
+    nodes = Counter(part.ep_name for part in read() for _ in part.get_nodes()) if read else {}
+    if nodes and wanted not in nodes:
+        raise UnavailableError(
+            f"workload.runtime: {wanted} takes none of the model's {sum(nodes.values())} nodes; "
+            f"all run on {', '.join(nodes)}"
+        )
+    elsewhere = [f"{count} of {sum(nodes.values())} nodes on {name}" for name, count in
+                 nodes.items() if name != wanted]  # fmt: skip
+    return f"provider: {', '.join([wanted, *elsewhere])}"
+
+
+def _run(session: Any) -> Callable[[Any], Any]:
+    run_with_iobinding = session.run_with_iobinding
+
+    def run(binding: Any) -> Any:
+        run_with_iobinding(binding)
+        return binding
+
+    return run
+
+
+def _bind(session: Any, device: tuple[str, int], tensors: Sequence[Bound]) -> Any:
+    """Inputs at addresses of the device; outputs come back to the host, wherever it runs."""
+    binding = session.io_binding()
+    for item, tensor in zip(session.get_inputs(), tensors, strict=True):
+        binding.bind_input(item.name, *device, tensor.dtype.type, tensor.shape, tensor.address)
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cpu")
+    return binding
+
+
+class DeviceStaging(HostStaging):
+    """Request copies into memory of a device, which the runtime itself allocates.
+
+    The host side is that of `HostStaging`. A slot is one value of the runtime's per tensor, or a
+    flat one; a call copies whole micro-batches.
+    """
+
+    def __init__(self, *args: Any, ort: Any, device: tuple[str, int], **how: Any) -> None:
+        super().__init__(*args, **how)
+        self._values = [
+            [ort.OrtValue.ortvalue_from_numpy(target, *device) for target in targets]
+            for targets in self._targets
+        ]
+
+    def _copy(self, slot: int, sources: Arrays, items: int) -> None:
+        for value, source in zip(self._values[slot], sources, strict=True):
+            value.update_inplace(source)
+
+    def _bound_tensors(self, slot: int, items: int) -> list[Bound]:
+        on_host = super()._bound_tensors(slot, items)
+        values = self._values[slot]
+        if self.method == "packed":
+            moved = values[0].data_ptr() - self._targets[slot][0].ctypes.data
+            return [replace(tensor, address=tensor.address + moved) for tensor in on_host]
+        pairs = zip(on_host, values, strict=True)
+        return [replace(tensor, address=value.data_ptr()) for tensor, value in pairs]
