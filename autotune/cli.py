@@ -318,6 +318,29 @@ def report(study: Name, studies_dir: StudiesDir = Path("studies"), storage: Stor
 
 
 @command(closed_pipe=EXIT_OK)
+def export(
+    to: Annotated[str, typer.Option(help="The format: onnx.")],
+    study: Annotated[str, typer.Argument(metavar="[STUDY]", help="The study's name.")] = "",
+    space: Annotated[str, typer.Option(help="A space file instead of a study.")] = "",
+    out: Annotated[Optional[Path], typer.Option(help="The directory to write into.")] = None,  # noqa: UP045
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
+) -> int:
+    """Write what a study found, or its model, for other programs; prints the files."""
+    from autotune.apps.export import export_space, export_study
+    from autotune.core.errors import UsageError
+
+    if bool(study) == bool(space):
+        raise UsageError("give the name of a study, or --space FILE")
+    if space:
+        written = export_space(space, to, out=out)
+    else:
+        written = export_study(study, to, out=out, studies_dir=studies_dir, storage=storage)
+    _print_lines(str(path) for path in written)
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
 def doctor(
     device: Annotated[
         str, typer.Option(help="Try this device as well, such as npu:0; all: every one.")

@@ -24,7 +24,6 @@ from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.records import InputSpec, WorkloadSpec
 from autotune.core.text import clean
-from autotune.version import __version__
 from autotune.workloads import torch_module, user_code
 from autotune.workloads.base import Limits
 from autotune.workloads.onnx_file import OnnxFile, read_onnx
@@ -185,7 +184,7 @@ def _key(spec: WorkloadSpec, seed: int) -> str:
         json.dumps(to_json_dict(replace(spec, kind="", base_dir="")), sort_keys=True),
         *(hashlib.sha256(file.read_bytes()).hexdigest() for file in files),
         *(_version(name) for name in ("torch", "transformers", *PACKAGES)),
-        f"{seed} {FORMAT} {__version__}",
+        f"{seed} {FORMAT}",
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
