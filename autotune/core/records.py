@@ -98,6 +98,10 @@ class InputSpec:
         return self.shape.index("batch") if "batch" in self.shape else None
 
 
+CALLS = ("auto", "positional", "keywords", "dict", "tuple")
+"""Ways to hand inputs to a model: `auto` goes by the names and types of its parameters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """What is measured, as the space file's `workload` says it.
@@ -109,6 +113,7 @@ class WorkloadSpec:
         options: Everything else the kind understands (sizes of a built-in, a replay's noise
             and seed, a command's words and metrics), as plain data.
         base_dir: Directory of the space file, against which relative paths were resolved.
+        call: How a torch model gets its inputs: one of `CALLS`.
         artifact: Directory of what was made of the model for its runtime outside of any trial
             (an ONNX export); empty if nothing was.
     """
@@ -119,6 +124,7 @@ class WorkloadSpec:
     inputs: tuple[InputSpec, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     base_dir: str = ""
+    call: str = "auto"
     artifact: str = ""
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from autotune.core.records import CALLS
 from autotune.core.units import UNITS_BY_KIND
 from autotune.space import scalars
 from autotune.space.strict_yaml import Node, Path, kind_of, shown
@@ -80,6 +81,7 @@ class WorkloadSection(Section):
     runtime: Annotated[str, BeforeValidator(scalars.one_of(RUNTIMES))] | None = None
     precision: Annotated[str, BeforeValidator(scalars.one_of(PRECISIONS))] | None = None
     inputs: Annotated[list[InputSection], BeforeValidator(_items)] | None = None
+    call: Annotated[str, BeforeValidator(scalars.one_of(CALLS))] | None = None
     options: AnyNode | None = None
     command: AnyNode | None = None
     shell: Flag | None = None

@@ -41,6 +41,7 @@ S = TypeVar("S", bound=Section)
 _KINDS = ("model", "command", "replay", "simulated")
 _BELONGS = {
     "runtime": ("model",), "precision": ("model",), "inputs": ("model",), "options": ("model",),
+    "call": ("model",),
     "shell": ("command",), "metrics": ("command",), "parser": ("command",),
     "noise": ("replay", "simulated", "command"), "seed": ("replay", "simulated"),
 }  # fmt: skip
@@ -124,6 +125,7 @@ def _model(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Workload
         inputs=inputs,
         options=_options(section.options) if section.options is not None else {},
         base_dir=str(base_dir),
+        call=section.call or "auto",
     )
 
 

@@ -17,7 +17,7 @@ from autotune.core.records import Config, InputSpec
 from autotune.devices.staging import tensors_of
 from autotune.workloads.data import make_requests
 from autotune.workloads.exported import INPUTS_NAME, MODEL_NAME, Declared, Request
-from autotune.workloads.torch_module import build
+from autotune.workloads.torch_module import Built, build
 
 EXAMPLE_BATCH = 2  # one item would let the exporter take the batch for a constant
 CHECKED_BATCHES = (3, 5)
@@ -50,23 +50,24 @@ def export(request: Request) -> None:
     """
     spec, target = request.workload, Path(request.directory)
     built = build(spec, seed=request.seed, config=Config(), device="cpu")
-    write_onnx(built.model, built.inputs, target / MODEL_NAME)
-    _compare(built.model, built.inputs, target / MODEL_NAME, spec.precision, request.seed)
+    write_onnx(built, target / MODEL_NAME)
+    _compare(built, target / MODEL_NAME, spec.precision, request.seed)
     declared = json.dumps(to_json_dict(Declared(inputs=built.inputs)))
     (target / INPUTS_NAME).write_text(declared, encoding="utf-8")
 
 
-def write_onnx(model: Any, inputs: Sequence[InputSpec], path: Path) -> None:
+def write_onnx(built: Built, path: Path) -> None:
     """Export a module whose inputs have a dynamic batch; constants stay inside the file."""
     import torch
 
+    model, inputs = built.model, built.inputs
     if not isinstance(model, torch.nn.Module):
         raise UsageError("only an nn.Module can be exported, not a function")
     batch = torch.export.Dim("batch")
     shapes = tuple({} if item.batch_axis is None else {item.batch_axis: batch} for item in inputs)
     tensors = _tensors(inputs, EXAMPLE_BATCH, 0)
     with torch.no_grad():
-        traced = torch.export.export(_together(model), (tensors,), dynamic_shapes=(shapes,))
+        traced = torch.export.export(_together(built), (tensors,), dynamic_shapes=(shapes,))
         made = torch.onnx.export(
             traced, dynamo=True, input_names=[item.name for item in inputs], verbose=False
         )
@@ -74,7 +75,7 @@ def write_onnx(model: Any, inputs: Sequence[InputSpec], path: Path) -> None:
     made.save(str(path), external_data=_weights_bytes(model) > 2**31 - 2**20)
 
 
-def _together(model: Any) -> Any:
+def _together(built: Built) -> Any:
     """The model as a module of one tuple of inputs and one list of outputs.
 
     However its own signature is: `*ids`, and dictionaries or classes of outputs.
@@ -84,10 +85,10 @@ def _together(model: Any) -> Any:
     class Together(torch.nn.Module):  # type: ignore[misc]  # torch is not checked
         def __init__(self) -> None:
             super().__init__()
-            self.model = model
+            self.model = built.model  # its weights are found by this
 
         def forward(self, tensors: tuple[Any, ...]) -> list[Any]:
-            return list(tensors_of(self.model(*tensors)))
+            return list(tensors_of(built.call(*tensors)))
 
     return Together()
 
@@ -106,18 +107,17 @@ def _tensors(inputs: Sequence[InputSpec], batch_size: int, seed: int) -> tuple[A
     )
 
 
-def _compare(
-    model: Any, inputs: Sequence[InputSpec], path: Path, precision: str, seed: int
-) -> None:
+def _compare(built: Built, path: Path, precision: str, seed: int) -> None:
     """Raise UsageError if the file computes something else, at batches it was not made with."""
     import onnxruntime
     import torch
 
+    inputs = built.inputs
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for batch_size in CHECKED_BATCHES:
         tensors = _tensors(inputs, batch_size, seed)
         with torch.no_grad():
-            wanted = [tensor.float().numpy() for tensor in tensors_of(model(*tensors))]
+            wanted = [tensor.float().numpy() for tensor in tensors_of(built.call(*tensors))]
         feeds = {item.name: tensor.numpy() for item, tensor in zip(inputs, tensors, strict=True)}
         known = {item.name for item in session.get_inputs()}
         found = session.run(None, {k: v for k, v in feeds.items() if k in known})

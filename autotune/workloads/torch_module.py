@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from autotune.core.records import Config, InputSpec, WorkloadSpec
 from autotune.core.text import describe
 from autotune.workloads import user_code
 from autotune.workloads.base import Context, Program
+from autotune.workloads.calling import caller, required_parameters
 from autotune.workloads.data import DTYPES, make_requests
 
 if TYPE_CHECKING:
@@ -133,11 +133,13 @@ class Built:
     """A model that is ready for inference.
 
     Attributes:
-        model: An nn.Module in evaluation mode, or any function of tensors.
+        model: An nn.Module in evaluation mode, or any function.
+        call: Takes the tensors in the order of `inputs` and hands them on as the model wants them.
         notes: What was inferred.
     """
 
     model: Callable[..., Any]
+    call: Callable[..., Any]
     inputs: tuple[InputSpec, ...]
     notes: tuple[str, ...] = ()
 
@@ -155,16 +157,16 @@ def program(context: Context) -> Program:
 
     config, device = context.config, context.framework_device
     built = build(context.workload, seed=context.seed, config=config, device=device)
-    model, inputs, compile_s = built.model, built.inputs, 0.0
+    call, inputs, compile_s = built.call, built.inputs, 0.0
     if config.get("torch.memory_format", "contiguous") == "channels_last":
-        _module(model, "params.torch.memory_format").to(memory_format=torch.channels_last)
+        _module(built.model, "params.torch.memory_format").to(memory_format=torch.channels_last)
     if config.get("torch.compile", False):
-        model, compile_s = _compiled(model, inputs, context)
+        call, compile_s = _compiled(call, inputs, context)
     return Program(
         inputs=inputs,
-        run=_inference(model),
+        run=_inference(call),
         takes_part_batches=not compile_s,
-        precision=_precision_of(model) or context.workload.precision,
+        precision=_precision_of(built.model) or context.workload.precision,
         compile_s=compile_s,
         versions={"torch": str(torch.__version__)},
         notes=built.notes,
@@ -196,7 +198,8 @@ def build(spec: WorkloadSpec, *, seed: int, config: Config, device: str) -> Buil
     if spec.precision != "float32":
         _module(model, "workload.precision").to(dtype=getattr(torch, spec.precision))
     inputs = tuple(_in_precision(item, spec.precision) for item in inputs)
-    return Built(model=model, inputs=inputs, notes=notes)
+    call = caller(model, [item.name for item in inputs], spec.call)
+    return Built(model=model, call=call, inputs=inputs, notes=notes)
 
 
 def _seed_everything(seed: int) -> None:
@@ -234,9 +237,9 @@ def _module(model: Callable[..., Any], key: str) -> nn.Module:
 
 
 def _compiled(
-    model: Callable[..., Any], inputs: Sequence[InputSpec], context: Context
+    call: Callable[..., Any], inputs: Sequence[InputSpec], context: Context
 ) -> tuple[Callable[..., Any], float]:
-    """The model compiled for the configuration's one shape, and the seconds that took."""
+    """The call compiled for the configuration's one shape, and the seconds that took."""
     import torch
 
     size = context.config.batch_size // context.config.micro_batch_count
@@ -248,7 +251,7 @@ def _compiled(
     began_s = context.clock.now_s()
     try:
         torch._inductor.config.compile_threads = 1  # no pool of processes beside the instance
-        compiled = torch.compile(model, dynamic=False)
+        compiled = torch.compile(call, dynamic=False)
         _inference(compiled)(*tensors)
     except Exception as error:
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
@@ -300,17 +303,37 @@ def _in_precision(item: InputSpec, precision: str) -> InputSpec:
     return replace(item, dtype=precision) if item.dtype == "float32" else item
 
 
-def _inference(model: Callable[..., Any]) -> Callable[..., Any]:
+def _inference(call: Callable[..., Any]) -> Callable[..., Any]:
     """The model under inference mode, which costs less than recording for gradients."""
     import torch
 
     inference_mode = torch.inference_mode
 
     def run(*tensors: torch.Tensor) -> Any:
-        with inference_mode():
-            return model(*tensors)
+        try:
+            with inference_mode():
+                return call(*tensors)
+        except RuntimeError as error:
+            advice = _advice(str(error))
+            if not advice:
+                raise
+            raise UsageError(f"workload.model: {advice} ({describe(error)})") from error
 
     return run
+
+
+_ADVICE = {
+    "does not require grad": "the model takes gradients inside its call; what is measured is "
+    "inference, where nothing is recorded for them",
+    "Inference tensors": "the model takes gradients inside its call, or keeps tensors of one call "
+    "for the next in a way that inference mode forbids",
+    "on the same device": "a tensor of the model is not on its device; one that is no parameter "
+    "must be registered as a buffer (register_buffer) to move with the model",
+}
+
+
+def _advice(text: str) -> str:
+    return next((advice for sign, advice in _ADVICE.items() if sign in text), "")
 
 
 # --- inputs nobody declared --------------------------------------------------------------------
@@ -326,7 +349,7 @@ def _inferred(model: Callable[..., Any]) -> tuple[tuple[InputSpec, ...], tuple[s
 
     problem = "it has no layer that tells their shape"
     if isinstance(model, torch.nn.Module):
-        if len(_required_parameters(model.forward)) > 1:
+        if len(required_parameters(model.forward)) > 1:
             problem = "it takes several"
         else:
             found = next(filter(None, map(_first_input, model.modules())), None)
@@ -349,9 +372,3 @@ def _first_input(layer: nn.Module) -> InputSpec | None:
     if isinstance(layer, nn.Conv2d):
         return InputSpec(name="x", shape=("batch", layer.in_channels, IMAGE_SIZE, IMAGE_SIZE))
     return None
-
-
-def _required_parameters(function: Callable[..., Any]) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]

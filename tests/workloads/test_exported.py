@@ -16,7 +16,7 @@ from autotune.core.records import Config, InputSpec, WorkloadSpec
 from autotune.devices.staging import tensors_of
 from autotune.workloads import check_workload, export, exported, prepare_workload
 from autotune.workloads.data import make_requests
-from autotune.workloads.torch_module import build
+from autotune.workloads.torch_module import Built, build
 
 Write = Callable[..., Path]
 
@@ -77,7 +77,7 @@ def test_an_export_computes_the_same_at_batches_it_was_not_made_with(
         (request,) = make_requests(ready.inputs, batch_size, 1, 5)
         feeds = {item.name: a for item, a in zip(ready.inputs, request, strict=True)}
         with torch.inference_mode():
-            wanted = list(tensors_of(built.model(*map(torch.as_tensor, request))))
+            wanted = list(tensors_of(built.call(*map(torch.as_tensor, request))))
         found = session.run(None, feeds)
         assert len(found) == len(wanted)
         for one, other in zip(wanted, found, strict=True):
@@ -138,12 +138,12 @@ def test_an_export_that_computes_something_else_is_refused(tmp_path: Path) -> No
 
     model = Halved()
     model.factor = 0.5
-    inputs = (InputSpec(name="x", shape=("batch", 3)),)
-    export.write_onnx(model, inputs, tmp_path / "m.onnx")
-    export._compare(model, inputs, tmp_path / "m.onnx", "float32", 0)
+    built = Built(model=model, call=model, inputs=(InputSpec(name="x", shape=("batch", 3)),))
+    export.write_onnx(built, tmp_path / "m.onnx")
+    export._compare(built, tmp_path / "m.onnx", "float32", 0)
     model.factor = 0.51
     with pytest.raises(UsageError, match="computes something else: output 0 at batch 3"):
-        export._compare(model, inputs, tmp_path / "m.onnx", "float32", 0)
+        export._compare(built, tmp_path / "m.onnx", "float32", 0)
 
 
 def test_the_cache_keeps_what_was_used_last(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
