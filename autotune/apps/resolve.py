@@ -29,7 +29,14 @@ from autotune.space.shipped import shipped_dir
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher, open_session
 from autotune.version import __version__
-from autotune.workloads import WORKLOADS, check_workload, command, workload_limits
+from autotune.workloads import (
+    WORKLOADS,
+    check_workload,
+    command,
+    needs_preparing,
+    prepare_workload,
+    workload_limits,
+)
 from autotune.workloads.grid import Grid, read_grid
 
 ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
@@ -145,6 +152,19 @@ def _with_existing_files(space: SearchSpace) -> SearchSpace:
                 notes.append(f"{name} is {shown}: for these there is a file {template}")
             params[name] = replace(params[name], choices=left)
     return replace(space, params=tuple(params.values()), notes=(*space.notes, *notes))
+
+
+def prepare(resolved: Resolved, view: View) -> None:
+    """Make what the runtimes need of the model; it takes once, and counts for no budget.
+
+    Raises:
+        UsageError: It cannot be made of this model.
+    """
+    space = resolved.space
+    for spec in workloads_of(space.params, space.rules, space.workload):
+        if needs_preparing(spec):
+            view.preparing(f"preparing {spec.model} for {spec.kind}")
+            prepare_workload(spec, space.trial.seed)
 
 
 def preflight(resolved: Resolved, launcher: Launcher, view: View) -> float | None:

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.apps.prove import prove
-from autotune.apps.resolve import Resolved, again, limit_needs, preflight, resolve, study_facts
+from autotune.apps.resolve import (
+    Resolved,
+    again,
+    limit_needs,
+    preflight,
+    prepare,
+    resolve,
+    study_facts,
+)
 from autotune.apps.samples import save_samples
 from autotune.apps.store import (
     BASIS,
@@ -82,6 +90,7 @@ def run(
     view.resolved(facts)
     for note in resolved.space.notes:
         view.note(note)
+    prepare(resolved, view)
     with Launcher() as launcher:
         if not _has_trials(resolved.space, directory):
             call_s = preflight(resolved, launcher, view)

@@ -81,6 +81,11 @@ def workload_limits(spec: WorkloadSpec) -> Limits:
     return limits
 
 
+def needs_preparing(spec: WorkloadSpec) -> bool:
+    """True if `prepare_workload` has something to do, or finds it done."""
+    return hasattr(_module(spec.kind), "prepare")
+
+
 def prepare_workload(spec: WorkloadSpec, seed: int) -> WorkloadSpec:
     """Make what the runtime needs of the model, outside of any trial; kept for the next time.
 

@@ -80,3 +80,37 @@ def test_one_study_over_the_runtimes_of_a_file(place: Place) -> None:
     kinds = [(t["runtime"], t["openvino.streams"], t["instance_mode"]) for t in trials]
     assert len({*kinds}) == 6
     assert result["config"]["runtime"] in {kind[0] for kind in kinds}
+
+
+RANKER = """\
+import torch
+class Ranker(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.dense = torch.nn.Embedding(1000, 16), torch.nn.Linear(8, 16)
+    def forward(self, features, ids, temperature):
+        return (self.dense(features) * self.table(ids).sum(1)).sum(1) / temperature
+"""
+RANKER_SPACE = """\
+workload:
+  model: ranker.py:Ranker
+  inputs:
+    - {name: features, shape: [batch, 8]}
+    - {name: ids, shape: [batch, 4], dtype: int64, high: 1000}
+    - {name: temperature, shape: [], low: 0.5, high: 2}
+params: {batch_size: [1, 64], runtime: [torch, onnxruntime]}
+"""
+
+
+def test_a_model_of_ones_own_with_three_inputs_on_two_runtimes_in_fifteen_lines(
+    place: Place,
+) -> None:
+    assert len((RANKER + RANKER_SPACE).splitlines()) <= 15
+    place.write("ranker.py", RANKER)
+    place.write("t.yaml", RANKER_SPACE + TAIL)
+    code, result = place.run(env={"XDG_CACHE_HOME": str(place.path / "cache")})
+    assert code == 0
+    trials = place.trials()
+    assert [t["outcome"] for t in trials] == ["ok"] * 4
+    assert max(float(t["output_difference"]) for t in trials) < 1e-4
+    assert result["config"]["batch_size"] == 64

@@ -1,0 +1,232 @@
+"""What tuning brings: against the defaults, against the best batch size alone, against a peer.
+
+    python benchmarks/gain.py studies [--models dlrm minilm ...] [--runtimes torch onnxruntime
+        openvino any] [--time 180] [--out gain.jsonl]
+    python benchmarks/gain.py peer [--models mlp minilm resnet50 yolov5s] [--pairs 8]
+        [--window 10] [--time 180] [--out peer.jsonl]
+
+`studies` runs one study without a latency limit per model and runtime ("any": the runtime is
+searched) and prints its proven gain over batch 1 with one instance on all cores, and over the best
+configuration that differs in batch size alone.
+
+`peer` tunes each model on OpenVINO, then runs the winner and OpenVINO's own
+`benchmark_app -hint throughput` on the same file at f32, turn about (A B B A), every run a fresh
+process; the ratio's interval is over the pairs. Both work in the time that is left to them by
+nothing else: run it on a quiet machine.
+
+Results come one line per model, as they are there; with --out as JSON lines too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from autotune.apps.run import run
+from autotune.core.records import Config, Plan, Window
+from autotune.core.units import format_duration
+from autotune.devices import find_device
+from autotune.measure.ratio import geometric_mean, ratio_interval
+from autotune.measure.summary import summarise
+from autotune.results.study_result import StudyResult
+from autotune.results.words import config_text
+from autotune.space.loader import load_space
+from autotune.space.search_space import SearchSpace
+from autotune.trial.group import group_spec
+from autotune.trial.session import Launcher, open_session
+from autotune.workloads import exported, prepare_workload
+
+RUNTIMES = ("torch", "onnxruntime", "openvino")
+ANY = "any"
+LADDERS = {
+    "mlp": "{low: 1, high: 2048, log: true}",
+    "dlrm": "{low: 1, high: 2048, log: true}",
+    "minilm": "{low: 1, high: 64, log: true}",
+    "resnet50": "[1, 2, 4, 8, 16]",
+    "bert_base": "[1, 2, 4, 8]",
+    "yolov5s": "[1, 2, 4, 8]",
+}
+SLOW = ("resnet50", "bert_base", "yolov5s")
+PEER_MODELS = ("mlp", "minilm", "resnet50", "yolov5s")
+PEER_LIMIT_S = 120.0  # beyond its window: reading, compiling and filling
+
+
+def space_of(model: str, runtimes: tuple[str, ...], time_s: float, extra: str = "") -> SearchSpace:
+    """A study's space: throughput without a limit, on all of the cores."""
+    cores = find_device("cpu").core_count
+    streams = "\n  openvino.streams: [1, 2]" if "openvino" in runtimes else ""
+    text = f"""
+study: gain-{model}-{"-".join(runtimes)}
+workload: {{model: {model}}}
+device: cpu
+params:
+  runtime: [{", ".join(runtimes)}]
+  batch_size: {LADDERS[model]}
+  instance_count: [1, {cores}]
+  cores_per_instance: [1, {cores}]
+  micro_batch_count: [1, 2]
+  batched_h2d: [false, true]{streams}
+baseline: {{batch_size: 1, instance_count: 1, cores_per_instance: {cores}, runtime: {runtimes[0]}}}
+budget: {{trials: 200, time: {time_s:g}s}}
+trial: {{duration: {"4s" if model in SLOW else "1s"}, timeout: 60s}}
+confirm: {{top: 2, duration: {"12s" if model in SLOW else "6s"}, alpha: 0.05}}
+{extra}"""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "gain.yaml")
+        file.write_text(text, encoding="utf-8")
+        return load_space(file)
+
+
+def tuned(space: SearchSpace) -> tuple[StudyResult, float]:
+    """The study's result, and the seconds it took."""
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        result = run(space, studies_dir=Path(place))
+    return result, time.monotonic() - began_s
+
+
+def studies(models: list[str], runtimes: list[str], time_s: float) -> Iterator[dict[str, Any]]:
+    for model in models:
+        for runtime in runtimes:
+            chosen = RUNTIMES if runtime == ANY else (runtime,)
+            result, elapsed_s = tuned(space_of(model, chosen, time_s))
+            found = result.recommendation
+            both = {
+                "over_default": found.against_baseline,
+                "over_batch_only": found.against_batch_only,
+            }
+            yield {
+                "model": model,
+                "runtime": runtime,
+                "status": found.status,
+                **{
+                    name: None
+                    if comparison is None
+                    else {"ratio": comparison.ratio, "interval": comparison.ratio_ci}
+                    for name, comparison in both
+                },
+                "config": None if result.config is None else config_text(result.config),
+                "trials": result.trial_count,
+                "elapsed_s": elapsed_s,
+                "why": "; ".join(found.reasons),
+            }
+
+
+# --- side by side with benchmark_app -----------------------------------------------------------
+
+
+def peer(models: list[str], pairs: int, window_s: float, time_s: float) -> Iterator[dict[str, Any]]:
+    for model in models:
+        space = space_of(model, ("openvino",), time_s)
+        result, elapsed_s = tuned(space)
+        assert result.config is not None, f"{model}: nothing was found"
+        spec = prepare_workload(space.workload, space.trial.seed)
+        ratios, rates = [], []
+        for pair in range(pairs):
+            order = (True, False) if pair % 2 == 0 else (False, True)
+            measured = {
+                is_ours: ours(space, result.config, window_s)
+                if is_ours
+                else theirs(exported.model_of(spec), window_s)
+                for is_ours in order
+            }
+            rates.append((measured[True], measured[False]))
+            ratios.append(measured[True] / measured[False])
+            print(f"  {model}: pair {pair + 1} of {pairs}: {ratios[-1]:.3f}", file=sys.stderr)
+        yield {
+            "model": model,
+            "ratio": geometric_mean(ratios),
+            "interval": ratio_interval(ratios, 0.95),
+            "ours_items_per_s": geometric_mean([one for one, _ in rates]),
+            "theirs_items_per_s": geometric_mean([other for _, other in rates]),
+            "config": config_text(result.config),
+            "tuning_s": elapsed_s,
+        }
+
+
+def ours(space: SearchSpace, config: Config, window_s: float) -> float:
+    """Items per second of the winner in a fresh session."""
+    plan = Plan(windows=(Window(duration_s=window_s),), deadline_s=window_s + PEER_LIMIT_S)
+    with Launcher() as launcher:
+        spec = group_spec(config, space, find_device("cpu"))
+        with open_session(spec, launcher) as session:
+            rate = summarise(session.measure(plan)).throughput_items_per_s
+    assert rate is not None
+    return rate
+
+
+def theirs(model: exported.Model, window_s: float) -> float:
+    """Items per second that benchmark_app reports for the same file."""
+    program = (
+        shutil.which("benchmark_app", path=str(Path(sys.executable).parent)) or "benchmark_app"
+    )
+    shapes = ",".join(f"{item.name}[{','.join(map(str, item.sizes(1)))}]" for item in model.inputs)
+    done = subprocess.run(
+        [program, "-m", str(model.path), "-d", "CPU", "-hint", "throughput", "-infer_precision",
+         "f32", "-t", f"{max(1, round(window_s))}", "-shape", shapes],
+        capture_output=True, text=True, timeout=window_s + PEER_LIMIT_S, check=False,
+    )  # fmt: skip
+    found = re.search(r"Throughput:\s+([\d.]+) FPS", done.stdout)
+    if found is None:
+        raise SystemExit(f"benchmark_app failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return float(found[1])
+
+
+# --- printing ----------------------------------------------------------------------------------
+
+
+def line(record: dict[str, Any]) -> str:
+    if "ours_items_per_s" in record:
+        low, high = record["interval"]
+        return (
+            f"{record['model']:<10} {record['ratio']:.3f} [{low:.3f}, {high:.3f}]  "
+            f"{record['ours_items_per_s']:,.1f} against {record['theirs_items_per_s']:,.1f}/s, "
+            f"tuned in {format_duration(record['tuning_s'])}  {record['config']}"
+        )
+    gains = []
+    for name in ("over_default", "over_batch_only"):
+        found = record[name]
+        if found is None:
+            gains.append(f"{name} none")
+        else:
+            low, high = found["interval"] or (float("nan"),) * 2
+            gains.append(f"{name} {found['ratio']:.2f} [{low:.2f}, {high:.2f}]")
+    return (
+        f"{record['model']:<10} {record['runtime']:<12} {record['status']:<12} "
+        f"{'  '.join(gains)}  {record['trials']} trials in {format_duration(record['elapsed_s'])}  "
+        f"{record['config']}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=("studies", "peer"))
+    parser.add_argument("--models", nargs="+", choices=LADDERS)
+    parser.add_argument("--runtimes", nargs="+", choices=(*RUNTIMES, ANY), default=[*RUNTIMES, ANY])
+    parser.add_argument("--time", type=float, default=180.0, help="seconds of each study")
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--window", type=float, default=10.0, help="seconds of each run of a pair")
+    parser.add_argument("--out", type=Path, help="file to which JSON lines are appended")
+    args = parser.parse_args()
+    if args.what == "studies":
+        records = studies(args.models or list(LADDERS), args.runtimes, args.time)
+    else:
+        records = peer(args.models or list(PEER_MODELS), args.pairs, args.window, args.time)
+    for record in records:
+        print(line(record), flush=True)
+        if args.out is not None:
+            with args.out.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    main()
