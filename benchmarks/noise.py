@@ -1,9 +1,10 @@
 """What a competing load does to a study's recommendation.
 
-    python benchmarks/noise.py [--runs 10] [--kinds loaded quiet] [--burners 2] [--time 40]
+    python benchmarks/noise.py [--runs 10] [--burners 2] [--start .5] [--limit 2ms] [--time 40]
 
 Short studies of a small recommender on this machine's CPU. In a "loaded" one, processes that
-compute without end start when half of its budget of time is gone and stay until it ends. What each
+compute without end start when half of its budget of time is gone and stay until it ends. The limit
+is one that a time slice given to them breaks. What each
 study recommends is then measured again with nothing beside it, in turns with what a quiet study
 recommends. Wanted: a loaded study's recommendation gives at least 90 % of the throughput of the
 quiet one's, or the study says that it could not decide; of quiet studies 80 % decide.
@@ -42,20 +43,19 @@ study: {study}
 workload: {{model: dlrm, options: {{size: small}}}}
 device: cpu
 objective: online_latency
-limits: {{latency_p99: 20ms}}
+limits: {{latency_p99: {limit}}}
 params:
-  batch_size: {{low: 1, high: 512, log: true}}
+  batch_size: {{low: 1, high: 1024, log: true}}
   instance_count: [1, 2]
   cores_per_instance: [1]
   batched_h2d: [false, true]
 baseline: {{batch_size: 1, cores_per_instance: 1}}
-budget: {{trials: 10, time: {time_s}s}}
+budget: {{trials: 8, time: {time_s}s}}
 trial: {{duration: 1s, timeout: 30s, seed: {seed}}}
-confirm: {{top: 2, duration: 4s}}
+confirm: {{top: 1, duration: 4s}}
 """
 VARIED = ("batch_size", "instance_count", "batched_h2d")
 BURN = "while True: pass"
-LOAD_FROM = 0.5  # of the budget of time
 PAIRS = 4  # of fresh processes, in which recommendations are measured again
 AGAIN_S = 1.0  # per recommendation in each of them
 LEAST_SHARE = 0.9  # of the quiet recommendation's throughput
@@ -123,12 +123,13 @@ def burners(count: int, after_s: float) -> Iterator[None]:
             process.wait()
 
 
-def one_study(kind: str, seed: int, time_s: float, load: int, directory: Path) -> Outcome:
-    """Run a study, beside a load from the middle on if it is to be."""
+def one_study(kind: str, seed: int, args: argparse.Namespace, directory: Path) -> Outcome:
+    """Run a study, beside a load from some time on if it is to be."""
     name = f"{kind}-{seed}"
     path = directory / f"{name}.yaml"
-    path.write_text(SPACE.format(study=name, time_s=time_s, seed=seed), encoding="utf-8")
-    with burners(load if kind == "loaded" else 0, LOAD_FROM * time_s):
+    text = SPACE.format(study=name, time_s=args.time, seed=seed, limit=args.limit)
+    path.write_text(text, encoding="utf-8")
+    with burners(args.burners if kind == "loaded" else 0, args.start * args.time):
         result: StudyResult = autotune.run(load_space(path), studies_dir=directory)
     measured = [r.measurement for r in result.records if r.measurement is not None]
     return Outcome(
@@ -197,6 +198,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10, help="studies of each kind")
     parser.add_argument("--kinds", nargs="+", default=["quiet", "loaded"])
     parser.add_argument("--burners", type=int, default=2, help="competing processes")
+    parser.add_argument("--limit", default="2ms", help="of the P99 latency")
+    parser.add_argument("--start", type=float, default=0.5, help="of the load, share of the budget")
     parser.add_argument("--time", type=float, default=40.0, help="budget of a study, seconds")
     args = parser.parse_args()
     outcomes = []
@@ -204,7 +207,7 @@ def main() -> None:
         directory = Path(name)
         for seed in range(args.runs):
             for kind in args.kinds:
-                outcomes.append(one_study(kind, seed, args.time, args.burners, directory))
+                outcomes.append(one_study(kind, seed, args, directory))
                 print(outcomes[-1].text(), flush=True)
         reference = reference_of(outcomes)
         if reference is not None:

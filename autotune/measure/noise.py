@@ -70,8 +70,17 @@ def trust_of(
         *_phase_signs(samples, is_first),
         *(_Sign(text, 1.0) for text in _client_causes(samples)),
     ]
+    return _trust(signs, _warnings(samples))
+
+
+def trust_by_canary(canary_ratio: float | None) -> Trust:
+    """All that can be told of figures that somebody else measured."""
+    return _trust(list(_canary_signs(canary_ratio)), ())
+
+
+def _trust(signs: Sequence[_Sign], warnings: tuple[str, ...]) -> Trust:
     line = "noisy: " + "; ".join(sign.text for sign in signs) if signs else QUIET
-    return Trust(line, _warnings(samples), sum(sign.level for sign in signs))
+    return Trust(line, warnings, sum(sign.level for sign in signs))
 
 
 def outside_level(samples: Samples, canary_ratio: float | None) -> float:
@@ -83,7 +92,10 @@ def outside_level(samples: Samples, canary_ratio: float | None) -> float:
 def with_trust(measurement: Measurement, trust: Trust, canary_ratio: float | None) -> Measurement:
     """A measurement with what is known of the machine around it."""
     return replace(
-        measurement, trust=trust.line, warnings=trust.warnings, canary_ratio=canary_ratio
+        measurement,
+        trust=trust.line,
+        warnings=tuple(dict.fromkeys((*measurement.warnings, *trust.warnings))),
+        canary_ratio=canary_ratio,
     )
 
 

@@ -191,6 +191,7 @@ def _csv_row(record: TrialRecord) -> dict[str, Any]:
         **record.config.as_dict(),
         **figures,
         **excess,
+        "needed_s": record.verdict.needed_s,
         "cost_s": record.cost_s,
         "started_at": started.isoformat(timespec="seconds"),
         "reasons": "; ".join(record.verdict.reasons),

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from autotune.core.errors import TrialError, WrongOutput
+from autotune.core.errors import TrialError, TrialTimeout, WrongOutput
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
 from autotune.core.records import (
@@ -23,7 +23,7 @@ from autotune.core.records import (
 from autotune.devices.base import DeviceInfo
 from autotune.measure.equal_work import Agreement
 from autotune.measure.judge import SEARCH_ALPHA, in_doubt, judge
-from autotune.measure.noise import QUIET, Trust, measured_s, trust_of, with_trust
+from autotune.measure.noise import Trust, measured_s, trust_by_canary, trust_of, with_trust
 from autotune.measure.summary import summarise
 from autotune.measure.tail import MAX_LOOKS, look_alpha
 from autotune.search.guard import Guard
@@ -114,11 +114,12 @@ def _labelled(
 ) -> Attempt:
     """The figures with what is known of the machine and of the outputs."""
     ratio = bench.watch.ratio()
-    trust = Trust(QUIET, (), 0.0)
     if isinstance(result, Samples):
         trust = trust_of(result, canary_ratio=ratio, is_first=is_first)
-        measurement = with_trust(measurement, trust, ratio)
-        verdict = in_doubt(verdict, measurement, bench.space.objective)
+    else:
+        trust = trust_by_canary(ratio)
+    measurement = with_trust(measurement, trust, ratio)
+    verdict = in_doubt(verdict, measurement, bench.space.objective)
     untold = (f"outputs were not compared: {agreement.untold}",) if agreement.untold else ()
     measurement = replace(
         measurement,
@@ -150,7 +151,10 @@ def _settled(
         left_s = until_s - time.monotonic()
         if had_s > min(room.for_one(measurement), left_s) or not trust_of(result).is_quiet:
             break
-        further = _measured(session, _doubled(plan, look), until_s)
+        try:
+            further = _measured(session, _doubled(plan, look), until_s)
+        except TrialTimeout:
+            break  # it was the extension that took too long
         result = pooled([result, further])
     if verdict.outcome is Outcome.WRONG_OUTPUT and isinstance(result, Reported):
         raise WrongOutput(f"{verdict.reasons[0]}{result.again}", log_tail=result.log_tail)

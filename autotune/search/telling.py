@@ -123,6 +123,7 @@ def _attributes(record: TrialRecord) -> dict[str, str | float]:
     return {
         "outcome": str(record.verdict.outcome),
         "reasons": "; ".join(record.verdict.reasons),
+        **({"trust": measurement.trust} if measurement is not None else {}),
         **known,
     }
 
