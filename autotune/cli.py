@@ -341,6 +341,28 @@ def export(
 
 
 @command(closed_pipe=EXIT_OK)
+def diagnose(
+    profile: Annotated[
+        Path,
+        typer.Option(help="A profiler's directory or file: torch_npu, msprof, torch.profiler."),
+    ],
+    calls: Annotated[
+        int, typer.Option(min=0, help="Calls in it, where the profiler did not mark them.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Where the time of a profile goes, and which knob is next."""
+    from autotune.apps.diagnose import diagnose_profile
+
+    found = diagnose_profile(profile, call_count=calls or None)
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        _print_lines(found.lines())
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
 def doctor(
     device: Annotated[
         str, typer.Option(help="Try this device as well, such as npu:0; all: every one.")

@@ -1,0 +1,205 @@
+"""Where the time of a profile went: copies, compute, idle gaps, communication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.core.records import Floats
+from autotune.measure.profile_files import Kind, Profile
+
+TOP_KERNELS = 10
+SAME_TIME_S = 0.5e-9  # closer than this, one operation ends where the next begins
+SHORT_KERNEL_S = 5e-6  # comparable with what it costs to launch one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A type of operation: how often, how long in all, on how many cores at most (0: unknown)."""
+
+    name: str
+    count: int
+    total_s: float
+    share: float
+    max_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """The time of a profile; shares are of the span, None is not told.
+
+    Attributes:
+        span_s: From the first operation's start to the last one's end.
+        call_count: Calls (steps) in it.
+        busy_s: Time in which the device computed; overlapping operations count once.
+        h2d_s, d2h_s, communication_s: The same of these.
+        h2d_alone_s, d2h_alone_s: Of these, the time in which nothing was computed.
+        h2d_count, d2h_count: Copies. Those whose direction is not told count as to the device.
+        gap_count, gap_s: Stretches between computing operations in which nothing was computed.
+        idle_s: Of the gaps, the time in which nothing was copied nor communicated either.
+        kernel_count: Computing operations. `median_kernel_s`: how long the middle one took.
+    """
+
+    span_s: float
+    call_count: int | None = None
+    busy_s: float = 0.0
+    h2d_s: float = 0.0
+    d2h_s: float = 0.0
+    communication_s: float = 0.0
+    h2d_alone_s: float = 0.0
+    d2h_alone_s: float = 0.0
+    h2d_count: int = 0
+    d2h_count: int = 0
+    gap_count: int | None = None
+    gap_s: float = 0.0
+    idle_s: float = 0.0
+    kernel_count: int = 0
+    median_kernel_s: float | None = None
+    kernels: tuple[Kernel, ...] = ()
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the span in which the device computed."""
+        return self.busy_s / self.span_s if self.span_s else 0.0
+
+    def share(self, seconds: float) -> float:
+        """Of the span."""
+        return seconds / self.span_s if self.span_s else 0.0
+
+    @property
+    def h2d_copies_per_call(self) -> float | None:
+        """None if the calls are not known."""
+        return self.h2d_count / self.call_count if self.call_count else None
+
+
+def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
+    """Where the time went.
+
+    Args:
+        call_count: Calls in the profile, where the profiler did not mark them.
+    """
+    calls = call_count or profile.step_count
+    on_device = profile.of_kind("compute", "h2d", "d2h", "copy", "communication")
+    if not on_device.any():
+        return _from_totals(profile, calls)
+    parts = {kind: _union(profile, *kinds) for kind, kinds in _PARTS.items()}
+    steps = profile.of_kind("step")
+    start_s, end_s = _ends(profile, on_device | steps)
+    span = np.asarray([[start_s, end_s]])
+    busy, other = parts["compute"], _union(profile, "h2d", "d2h", "copy", "communication")
+    inner = np.asarray([[busy[0, 0], busy[-1, 1]]]) if busy.size else span
+    gaps = _without(inner, busy)
+    compute = profile.of_kind("compute")
+    return Breakdown(
+        span_s=end_s - start_s,
+        call_count=calls,
+        busy_s=_length(busy),
+        h2d_s=_length(parts["h2d"]),
+        d2h_s=_length(parts["d2h"]),
+        communication_s=_length(parts["communication"]),
+        h2d_alone_s=_length(_without(parts["h2d"], busy)),
+        d2h_alone_s=_length(_without(parts["d2h"], busy)),
+        h2d_count=int(profile.of_kind("h2d", "copy").sum()),
+        d2h_count=int(profile.of_kind("d2h").sum()),
+        gap_count=len(gaps),
+        gap_s=_length(gaps),
+        idle_s=_length(_without(_without(span, busy), other)),
+        kernel_count=int(compute.sum()),
+        median_kernel_s=float(np.median(profile.duration_s[compute])) if compute.any() else None,
+        kernels=_kernels(profile),
+    )
+
+
+_PARTS: dict[str, tuple[Kind, ...]] = {
+    "compute": ("compute",),
+    "h2d": ("h2d", "copy"),
+    "d2h": ("d2h",),
+    "communication": ("communication",),
+}
+
+
+def _from_totals(profile: Profile, calls: int | None) -> Breakdown:
+    """What a profiler summed up by itself: no single operations, hence no count of gaps."""
+    totals = profile.totals_s
+    span_s = sum(totals.values())
+    whole_s = sum(profile.type_times_s.values())
+    kernels = [
+        Kernel(name=name, count=0, total_s=s, share=s / whole_s if whole_s else 0.0)
+        for name, s in sorted(profile.type_times_s.items(), key=lambda item: -item[1])
+    ]
+    return Breakdown(
+        span_s=span_s or whole_s,
+        call_count=calls,
+        busy_s=totals.get("computing", whole_s),
+        communication_s=totals.get("communication", 0.0),
+        gap_s=totals.get("free", 0.0),
+        idle_s=totals.get("free", 0.0),
+        kernels=tuple(kernels[:TOP_KERNELS]),
+    )
+
+
+def _kernels(profile: Profile) -> tuple[Kernel, ...]:
+    compute = profile.of_kind("compute")
+    if not compute.any():
+        return ()
+    size = len(profile.labels)
+    labels, durations = profile.label[compute], profile.duration_s[compute]
+    totals = np.bincount(labels, durations, size)
+    counts = np.bincount(labels, minlength=size)
+    blocks = np.zeros(size, dtype=np.int64)
+    np.maximum.at(blocks, labels, profile.blocks[compute])
+    return tuple(
+        Kernel(
+            name=profile.labels[index],
+            count=int(counts[index]),
+            total_s=float(totals[index]),
+            share=float(totals[index] / totals.sum()) if totals.sum() else 0.0,
+            max_blocks=int(blocks[index]),
+        )
+        for index in np.argsort(-totals)[:TOP_KERNELS]
+        if counts[index]
+    )
+
+
+# --- sets of intervals, shape (intervals, 2), sorted and disjoint ------------------------------
+
+
+def _ends(profile: Profile, chosen: Floats) -> tuple[float, float]:
+    starts = profile.start_s[chosen]
+    return float(starts.min()), float((starts + profile.duration_s[chosen]).max())
+
+
+def _union(profile: Profile, *kinds: Kind) -> Floats:
+    chosen = profile.of_kind(*kinds)
+    starts, durations = profile.start_s[chosen], profile.duration_s[chosen]
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate((starts + durations)[order])
+    if not starts.size:
+        return np.empty((0, 2))
+    begins = np.concatenate([[True], starts[1:] > ends[:-1] + SAME_TIME_S])
+    last = np.concatenate([begins[1:], [True]])
+    return np.column_stack([starts[begins], ends[last]])
+
+
+def _length(intervals: Floats) -> float:
+    return float((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def _without(intervals: Floats, taken: Floats) -> Floats:
+    """The parts of the first that are in none of the second."""
+    if not intervals.size or not taken.size:
+        return intervals
+    edges = np.concatenate([intervals.ravel(), taken.ravel()])
+    steps = np.concatenate(
+        [
+            np.tile([1, -1], len(intervals)),
+            np.tile([-2, 2], len(taken)),
+        ]
+    )
+    order = np.argsort(edges, kind="stable")
+    depth = np.cumsum(steps[order])
+    left = np.flatnonzero(depth[:-1] == 1)
+    cut = np.column_stack([edges[order][left], edges[order][left + 1]])
+    kept: Floats = cut[cut[:, 1] - cut[:, 0] > SAME_TIME_S]
+    return kept
