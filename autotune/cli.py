@@ -445,7 +445,10 @@ def _dry_run(space: Any, as_json: bool) -> int:
     print(f"  {planned.allowed} of {planned.combinations} combinations keep the rules")
     about = format_duration(planned.seconds)
     clock = " of virtual time, which passes in moments" if planned.is_virtual else ""
-    print(f"  {planned.trials} trials would be run; about {about}{clock} with the confirmation")
+    most = "at most " if planned.facts.objective.knee_share is not None else ""
+    print(
+        f"  {most}{planned.trials} trials would be run; about {about}{clock} with the confirmation"
+    )
     return EXIT_OK
 
 

@@ -11,9 +11,11 @@ from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Measurement, TrialRecord
 from autotune.measure.knee import MOST_REPEATS, Knee, find_knee, next_points
+from autotune.measure.noise import QUIET, speed_left
 
 TYPICAL_NOISE = 0.03  # of a figure that came without an interval
 NOISE_RANGE = (0.02, 0.2)  # processes differ from each other by 2 % even where calls do not
+NOISY_ERROR = 0.05  # more, where a neighbour was seen: what it took is only estimated
 
 _TOO_LARGE = (Outcome.OOM, Outcome.TIMEOUT)
 
@@ -25,6 +27,7 @@ class BatchCurve:
     Attributes:
         sizes: Batch size of every trial that tells something, repeated ones several times.
         throughput_per_s: Of each; 0 where memory or time did not suffice.
+            A noisy trial counts as what it is likely to have been without the noise.
         strain: Of each, the largest share that a limited figure takes of its limit, above 1
             where one is broken; None without limits.
         spent: Sizes not to be measured again: they crashed, or were tried often enough.
@@ -105,7 +108,9 @@ def _point(
     speed = getattr(measurement, METRICS[objective.goals[0].metric].field)
     strains = [_strain(measurement, limit) for limit in limits]
     known = speed is not None and 0 < speed < math.inf and None not in strains
-    return (float(speed) if known else None), max((s for s in strains if s), default=1.0)
+    if not known:
+        return None, 1.0
+    return float(speed) / speed_left(measurement), max((s for s in strains if s), default=1.0)
 
 
 def _strain(measurement: Measurement, limit: Limit) -> float | None:
@@ -113,6 +118,8 @@ def _strain(measurement: Measurement, limit: Limit) -> float | None:
     value = getattr(measurement, metric.field)
     if value is None or not 0 < value < math.inf or not limit.bound > 0:
         return None
+    undisturbed = {"duration": speed_left(measurement), "rate": 1 / speed_left(measurement)}
+    value *= undisturbed.get(metric.unit, 1.0)
     return float(value / limit.bound if metric.better == "lower" else limit.bound / value)
 
 
@@ -120,6 +127,7 @@ def _noise(measurements: Sequence[Measurement]) -> float:
     """Typical relative standard error of a trial's throughput, from the trials' intervals."""
     errors = [
         (interval[1] - interval[0]) / (2 * 1.96 * m.throughput_items_per_s)
+        + (0.0 if m.trust == QUIET else NOISY_ERROR)
         for m in measurements
         if (interval := m.throughput_ci95_items_per_s) and m.throughput_items_per_s
     ]

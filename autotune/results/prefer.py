@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autotune.core.objective import METRICS, Goal, Limit, Objective
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Measurement, TrialRecord, Verdict
+from autotune.core.records import Measurement, TrialRecord, Verdict, measured
 from autotune.results import words
 from autotune.results.curves import latency_metric
 from autotune.results.study_result import StudyResult
@@ -66,8 +66,8 @@ def prefer(result: StudyResult, wanted: Sequence[Limit], judge: Judge) -> Prefer
     goals = tuple(goal for goal in objective.goals if goal.metric not in named)
     goals = goals or (Goal(metric=latency_metric(result)),)
     asked = replace(objective, limits=limits, goals=goals, knee_share=None, front=False)
-    latest = _latest(result)
-    fitting = [r for r in latest if _fits(r, limits)]
+    known = _one_each(result, asked)
+    fitting = [r for r in known if _fits(r, limits)]
     fitting.sort(key=lambda r: -asked.score(_figures(r)))
     first: Preferred | None = None
     for record in fitting[:MAX_JUDGED]:
@@ -78,7 +78,7 @@ def prefer(result: StudyResult, wanted: Sequence[Limit], judge: Judge) -> Prefer
         if verdict is None or verdict.outcome is Outcome.OK:
             return found
         first = first or found
-    told = {field for record in latest for field in _figures(record)}
+    told = {field for record in known for field in _figures(record)}
     untold = (x.metric for x in limits if METRICS[x.metric].field not in told)
     return first or Preferred(limits=limits, goals=goals, untold=tuple(untold))
 
@@ -120,11 +120,18 @@ def preferred_json(preferred: Preferred) -> dict[str, object]:
     }
 
 
-def _latest(result: StudyResult) -> list[TrialRecord]:
-    """Every measured configuration once: its fresh measurement, else its last trial."""
-    records = (*result.records, *result.recommendation.confirmations)
-    latest = {r.config: r for r in records if r.verdict.outcome.is_measured and r.measurement}
-    return list(latest.values())
+def _one_each(result: StudyResult, asked: Objective) -> list[TrialRecord]:
+    """Every measured configuration once: its fresh measurement, else its worst trial.
+
+    The best of several short trials is mostly the luckiest.
+    """
+
+    def worth(record: TrialRecord) -> tuple[bool, float]:
+        return _fits(record, asked.limits), asked.score(_figures(record))
+
+    trials = sorted(measured(result.records), key=worth, reverse=True)
+    records = (*trials, *measured(result.recommendation.confirmations))
+    return list({record.config: record for record in records}.values())
 
 
 def _figures(record: TrialRecord) -> dict[str, float]:

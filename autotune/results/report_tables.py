@@ -188,7 +188,14 @@ def _ratio_cell(record: TrialRecord, comparison: Comparison | None, result: Stud
 
 
 def _role(record: TrialRecord, result: StudyResult) -> str:
-    baseline = result.facts.baseline
+    baseline, knee = result.facts.baseline, result.knee
+    if knee is not None:
+        named = {
+            "knee": record.config == knee.config,
+            "peak": record.config == knee.peak,
+            "baseline": record.config == baseline,
+        }
+        return ", ".join(name for name, holds in named.items() if holds)
     roles = {
         "recommended": record.config == result.config,
         "baseline": record.config == baseline,

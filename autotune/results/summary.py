@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Comparison, Measurement, TrialRecord
+from autotune.core.records import Comparison, Measurement, Scalar, TrialRecord
 from autotune.core.units import format_duration, format_rate
 from autotune.results import words
 from autotune.results.batch_knee import StudyKnee, delivered_share
@@ -112,7 +114,7 @@ def reasons(result: StudyResult) -> list[str]:
     elif result.status == "undecided":
         said = result.recommendation.reasons[:1]
     own = [reason for reason in result.recommendation.reasons if reason not in said]
-    return own + (knee_remarks(result.knee) if result.knee is not None else [])
+    return own + (knee_remarks(result.knee, result.facts.params) if result.knee is not None else [])
 
 
 def figures(result: StudyResult) -> list[Figure]:
@@ -185,10 +187,13 @@ def _knee_figure(result: StudyResult, found: StudyKnee) -> Figure:
     return Figure(name="Knee", figure=f"batch {knee.batch_size}", detail="; ".join(parts))
 
 
-def knee_remarks(found: StudyKnee) -> list[str]:
+def knee_remarks(found: StudyKnee, params: Mapping[str, tuple[Scalar, ...]]) -> list[str]:
     """What else the curve shows that a person should know, in sentences."""
     knee = found.knee
     remarks = []
+    wanted = math.prod(len(choices) for name, choices in params.items() if name != "batch_size")
+    if 0 < found.curve_count < wanted:
+        remarks.append(f"curves measured: {found.curve_count} of {wanted} at most")
     if found.curve_count > 1 and found.config is not None:
         remarks.append(
             f"{found.curve_count} curves were measured; this is the knee of the one that "

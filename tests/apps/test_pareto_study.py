@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -205,3 +206,12 @@ def test_every_metric_can_be_preferred() -> None:
     units = {"duration": "1ms", "rate": "1/s", "size": "1GiB", "power": "1W", "energy": "1mJ"}
     wishes = [f"{name}={units[metric.unit]}" for name, metric in METRICS.items()]
     assert len(read_preferences(wishes)) == len(METRICS)
+
+
+def test_the_worst_of_several_trials_counts(goal_study: Study) -> None:
+    result = goal_study("goals: [throughput, latency_p99]", "confirm: false", noise=0.0)
+    lucky = next(r for r in result.records if r.config.batch_size == 16)
+    figures = replace(lucky.measurements[0], latency_p99_s=1e-3)
+    both = replace(result, records=(*result.records, replace(lucky, measurements=(figures,))))
+    found = choose(both, ["latency_p99=2ms"], studies_dir=Path("studies"))
+    assert found.record is not None and found.record.config.batch_size == 8

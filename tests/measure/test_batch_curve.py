@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.core.objective import Limit, Objective
@@ -85,3 +87,15 @@ def test_an_interrupted_trial_tells_nothing():
 )
 def test_noise_comes_from_the_intervals_within_bounds(half: float | None, noise: float):
     assert BatchCurve.of([trial(1, half=half)], FREE).noise == pytest.approx(noise)
+
+
+def test_a_noisy_trial_counts_as_undisturbed_and_widens_the_noise():
+    quiet = trial(4, half=0.1)
+    measurement = replace(
+        quiet.measurements[0], trust="noisy: a neighbour", run_queue_wait_ratio=0.2
+    )
+    noisy = replace(quiet, measurements=(measurement,))
+    curve = BatchCurve.of([noisy], LIMITED)
+    assert curve.throughput_per_s == pytest.approx((100.0 / 0.8,))
+    assert curve.strain == pytest.approx((0.5 * 0.8,))
+    assert curve.noise > BatchCurve.of([quiet], LIMITED).noise
