@@ -6,10 +6,19 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from autotune.core.records import Comparison, Config, Phase, Recommendation, Result, TrialRecord
+from autotune.core.records import (
+    Comparison,
+    Config,
+    Phase,
+    Recommendation,
+    Result,
+    Sustained,
+    TrialRecord,
+)
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.results.recommend import Ranking, candidates, decide
+from autotune.results.sustained import sustained, sustained_text
 from autotune.search.confirm import Needed, Setup, confirm
 from autotune.search.rate_confirm import confirm_rates
 from autotune.search.watch import Watch
@@ -74,9 +83,21 @@ def prove(
             notes=notes,
             advice=advice,
         )
+        decided = _with_order(decided, sustained(proof.turns), space)
         if not proof.records or _beats_baseline(decided, ranking):
             break
     return decided
+
+
+def _with_order(
+    decided: Recommendation, found: Sustained | None, space: SearchSpace
+) -> Recommendation:
+    """The decision with what is known of the order under lasting load."""
+    if found is None:
+        return decided
+    names = [parameter.name for parameter in space.searched]
+    texts = sustained_text(found, names)
+    return replace(decided, sustained=found, reasons=(*decided.reasons, *texts))
 
 
 def _finalists(ranking: Ranking, space: SearchSpace) -> tuple[TrialRecord, ...]:

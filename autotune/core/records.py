@@ -548,6 +548,51 @@ class Comparison:
         return (self.ratio_ci[0] if self.ratio_ci else self.least_ratio) > 1
 
 
+class TurnRate(NamedTuple):
+    """The rate of one window of a confirmation.
+
+    Attributes:
+        round, turn: Which window: those of the same turn of several configurations are neighbours.
+        at_s: When it began, seconds since the first one. `rate`: items per second.
+    """
+
+    round: int
+    turn: int
+    at_s: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reversal:
+    """A configuration that led another one at first and trails it at the end.
+
+    Attributes:
+        early_ratio: Throughput of `first` over that of `then` in the first minute, above 1.
+        late_ratio: The same at the end, below 1.
+    """
+
+    first: Config
+    then: Config
+    early_ratio: float
+    late_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sustained:
+    """Whether the order of a long confirmation lasted.
+
+    Attributes:
+        early_s: Length of the first stretch. `late_from_s`, `late_to_s`: the last one; all in
+            seconds since the first window.
+        reversals: Pairs whose order changed, each beyond doubt in both stretches.
+    """
+
+    early_s: float
+    late_from_s: float
+    late_to_s: float
+    reversals: tuple[Reversal, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """What the study says to use, and what that rests on.
@@ -564,6 +609,7 @@ class Recommendation:
             limits, and of a study without such a model.
         confirmations: The fresh measurements. `comparisons`: all that were made with them.
         reasons: Sentences for a person.
+        sustained: Whether the proof's order lasted; None if it was too short to tell.
     """
 
     status: Literal["confirmed", "unconfirmed", "undecided", "infeasible"]
@@ -575,6 +621,7 @@ class Recommendation:
     comparisons: tuple[Comparison, ...] = ()
     reasons: tuple[str, ...] = ()
     limit_probability: float | None = None
+    sustained: Sustained | None = None
 
 
 def measured(records: tuple[TrialRecord, ...]) -> Iterator[TrialRecord]:

@@ -12,7 +12,7 @@ from typing import Any
 from autotune.core.codec import to_json_dict
 from autotune.core.insight import Insight
 from autotune.core.objective import METRICS
-from autotune.core.records import Comparison, Measurement, TrialRecord, Verdict
+from autotune.core.records import Comparison, Measurement, Sustained, TrialRecord, Verdict
 from autotune.results.batch_knee import delivered_share
 from autotune.results.gain import interval95
 from autotune.results.goals import weighed_gain
@@ -55,6 +55,7 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         "gain_ci95": _interval(against),
         "gain_batch_only": _ratio(recommendation.against_batch_only),
         "gain_batch_only_ci95": _interval(recommendation.against_batch_only),
+        "sustained": _sustained(recommendation.sustained),
         "knee": _knee(result),
         "limit_probability": recommendation.limit_probability,
         "insight": _insight(result.insight),
@@ -116,6 +117,21 @@ def _insight(insight: Insight | None) -> dict[str, Any] | None:
         "alike": insight.alike,
         "untried": insight.untried,
     }
+
+
+def _sustained(found: Sustained | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    reversals = [
+        {
+            "first": r.first.as_dict(),
+            "then": r.then.as_dict(),
+            "early_ratio": r.early_ratio,
+            "late_ratio": r.late_ratio,
+        }
+        for r in found.reversals
+    ]
+    return {**to_json_dict(found), "reversals": reversals}
 
 
 def _ratio(comparison: Comparison | None) -> float | None:

@@ -21,6 +21,7 @@ from autotune.core.records import (
     Result,
     Samples,
     TrialRecord,
+    TurnRate,
     Verdict,
 )
 from autotune.core.units import format_duration
@@ -39,6 +40,7 @@ from autotune.search.rounds import (
     run_round,
 )
 from autotune.search.schedule import FILL_SHARE, MIN_ROUNDS, Schedule
+from autotune.search.turns import turn_rates
 from autotune.search.watch import Watch
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.session import Launcher
@@ -73,12 +75,14 @@ class Confirmation:
         notes: Sentences for a person.
         needed: By undecided configuration, the confirmation that would settle its limits:
             those that no reachable one would are not in it.
+        turns: By configuration the rates of its windows.
     """
 
     records: tuple[TrialRecord, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     notes: tuple[str, ...] = ()
     needed: Mapping[Config, Needed] = field(default_factory=dict)
+    turns: Mapping[Config, tuple[TurnRate, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +278,7 @@ class _Run:
             ),
             notes=tuple(self.notes),
             needed=self._needed(records),
+            turns={c: turn_rates(self._kept(c)) for c in self.results},
         )
 
     def _record(self, number: int, config: Config) -> TrialRecord:

@@ -11,7 +11,14 @@ import pytest
 
 from autotune.apps.prove import MAX_PROOFS, _advice, prove
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Comparison, Config, Recommendation, TrialRecord, Verdict
+from autotune.core.records import (
+    Comparison,
+    Config,
+    Recommendation,
+    TrialRecord,
+    TurnRate,
+    Verdict,
+)
 from autotune.results.recommend import rank
 from autotune.search.confirm import Confirmation, Needed
 from autotune.space.loader import load_space
@@ -71,6 +78,7 @@ def proven(
                 )
                 for record in fresh[1:]
             ),
+            turns={record.config: throttling(record.config.batch_size) for record in fresh},
         )
 
     monkeypatch.setattr("autotune.apps.prove.confirm", confirm)
@@ -85,6 +93,29 @@ def proven(
         left_s=lambda: None,
     )
     return decided, asked
+
+
+def throttling(batch_size: int) -> tuple[TurnRate, ...]:
+    """Ten minutes in which batches of 64 are fast at first only."""
+    return tuple(
+        TurnRate(
+            round=n // 20,
+            turn=n % 20,
+            at_s=5.0 * n,
+            rate=(batch_size if n < 24 or batch_size < 64 else 20.0) * (1 + 0.01 * (n % 3)),
+        )
+        for n in range(120)
+    )
+
+
+def test_an_order_that_does_not_last_is_told(
+    space: SearchSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided, _ = proven(space, lambda size: True, monkeypatch)
+    assert decided.sustained is not None
+    (reversal,) = decided.sustained.reversals
+    assert (reversal.first.batch_size, reversal.then.batch_size) == (64, 32)
+    assert any("the order changed under lasting load" in reason for reason in decided.reasons)
 
 
 def test_the_first_finalists_are_enough_if_one_holds(
