@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 # Known-good versions: the same everywhere, and a CPU build of torch where one is to be had.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test lint types check install install-dev wheel clean
+.PHONY: run test test-npu lint types check install install-dev wheel clean
 
 run: install
 	$(BIN)/autotune run --space online.yaml
 
-test: install-dev
+test: install-dev test-npu
 	$(BIN)/python -m pytest
+
+# torch_npu on a stand-in for its runtime; says why where it cannot run.
+test-npu:
+	PYTHON=$(PYTHON) tests/npu/run.sh $(VENV)-npu
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -42,4 +46,4 @@ wheel: install-dev
 	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-npu build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

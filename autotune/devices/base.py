@@ -168,6 +168,10 @@ class Device(Protocol):
 
     def is_out_of_memory(self, error: BaseException) -> bool: ...
 
+    def explain(self, error: BaseException) -> str:
+        """An error of the device's runtime in one sentence, empty if there is nothing to add."""
+        ...
+
     def facts(self) -> Mapping[str, str]:
         """What the instance really has of the device, for the record."""
         ...

@@ -178,6 +178,10 @@ class CpuDevice:
             return True
         return isinstance(error, Exception) and _OUT_OF_MEMORY.search(str(error)) is not None
 
+    def explain(self, error: BaseException) -> str:
+        """Errors speak for themselves."""
+        return ""
+
     def facts(self) -> Mapping[str, str]:
         """Nothing beyond its cores, which the group records."""
         return {}

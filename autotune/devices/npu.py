@@ -8,6 +8,7 @@ not refused by the runtime; `_foreach_copy_` reaches the runtime's batch copy on
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,6 +97,10 @@ class NpuDevice(TorchAccelerator):
         """As the error's own code has it: a stale message can make another error look like it."""
         code = error_code(error)
         return super().is_out_of_memory(error) if code is None else code in OUT_OF_MEMORY_CODES
+
+    def explain(self, error: BaseException) -> str:
+        """The call that failed and the runtime's last words, out of a page of advice."""
+        return explained(error)
 
 
 # --- looked at from a child --------------------------------------------------------------------
@@ -188,12 +193,31 @@ def _try_batch_copy(torch: Any) -> str:
         torch._foreach_copy_(device, host, non_blocking=True)
         torch.npu.synchronize()
         arrived = [tensor.cpu() for tensor in device]
+        # A failed launch is found by the next one, whatever was waited for in between.
+        torch._foreach_copy_(device, host, non_blocking=True)
     except RuntimeError as error:
-        code = error_code(error)
-        return f"the runtime refused it with error {code}" if code else _first_line(error)
+        return f"the runtime refused it: {explained(error) or _first_line(error)}"
     if not all(torch.equal(one, other) for one, other in zip(arrived, host, strict=True)):
         return "it did not copy what it was given"
     return NATIVE
+
+
+_FAILED_CALL = re.compile(
+    r"NPU function error: (?P<now>[\w:]+)|current working operator name is (?P<before>\w+)"
+)
+
+
+def explained(error: BaseException) -> str:
+    """What failed, and the runtime's own message, from torch_npu's text; empty if not its."""
+    text = str(error).strip()
+    match = _FAILED_CALL.search(text)
+    if match is None:
+        return ""
+    code = error_code(error)
+    last = text.splitlines()[-1].strip()
+    what = f"{match['now'] or match['before']} failed"
+    number = f" with error {code}" if code else ", which was found later"
+    return f"{what}{number}: {last}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -46,6 +46,7 @@ class StreamStaging(TorchStaging):
         runtime: The framework's module for the device: torch.npu, torch.cuda, torch.mlu.
         stream: The one the instance computes on.
         method: How the inputs are copied.
+        is_native: True if one call for many tensors is one operation of the runtime.
         note: What the user should know about that, added to `method`.
     """
 
@@ -59,9 +60,12 @@ class StreamStaging(TorchStaging):
         runtime: Any,
         stream: Any,
         method: CopyMethod,
+        is_native: bool = False,
         note: str = "",
     ) -> None:
         super().__init__(inputs, requests, config, device=device, method=method, pinned=True)
+        if method == "foreach" and not is_native:
+            self.copies_per_call = config.micro_batch_count * len(inputs)
         if note:
             self.method = f"{method} ({note})"
         self._runtime, self._compute = runtime, stream

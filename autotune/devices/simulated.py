@@ -83,6 +83,10 @@ class SimulatedDevice:
         """True for a MemoryError; declared limits raise the tool's own OutOfMemory."""
         return isinstance(error, MemoryError)
 
+    def explain(self, error: BaseException) -> str:
+        """Errors speak for themselves."""
+        return ""
+
     def facts(self) -> Mapping[str, str]:
         """Nothing is there to be had."""
         return {}

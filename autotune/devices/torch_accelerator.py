@@ -187,14 +187,19 @@ class TorchAccelerator:
             runtime=self._runtime,
             stream=self._stream,
             method=method,
+            is_native=self._batch_copy == NATIVE,
             note=note,
         )
+
+    @property
+    def _batch_copy(self) -> str:
+        return self._seat.traits.get("batch_copy", "not probed")
 
     def _copy_method(self, config: Config) -> tuple[CopyMethod, str]:
         """How to copy, and what to say about it: what was asked for is never quietly replaced."""
         if not config.batched_h2d:
             return "separate", ""
-        found = self._seat.traits.get("batch_copy", "not probed")
+        found = self._batch_copy
         is_native = found == NATIVE
         wanted = str(config.get("batched_h2d_method", "auto"))
         if wanted == "foreach" or (wanted == "auto" and is_native):
@@ -218,6 +223,10 @@ class TorchAccelerator:
         import torch
 
         return isinstance(error, torch.OutOfMemoryError) or self._host.is_out_of_memory(error)
+
+    def explain(self, error: BaseException) -> str:
+        """Errors speak for themselves."""
+        return ""
 
     def facts(self) -> Mapping[str, str]:
         """The device's part that the instance has, as it was asked for and read back."""

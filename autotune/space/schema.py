@@ -26,7 +26,7 @@ Alpha = Annotated[float, BeforeValidator(scalars.real(0.0, 0.5))]
 Noise = Annotated[float, BeforeValidator(scalars.real(-1e-12, 1.0))]
 AnyNode = Annotated[Any, BeforeValidator(lambda node: node)]
 
-RUNTIMES = ("torch", "onnxruntime", "openvino", "torchair")
+RUNTIMES = ("torch", "onnxruntime", "openvino", "torchair", "graph")
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 DTYPES = (
     "float32", "float64", "float16", "int64", "int32", "int16", "int8",

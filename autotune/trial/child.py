@@ -255,6 +255,10 @@ class InstanceThreads:
             device.is_out_of_memory(error) for device in self._devices
         )
 
+    def explain(self, error: BaseException) -> str:
+        """The error in one sentence, as the devices know it; empty if they do not."""
+        return next(filter(None, (device.explain(error) for device in self._devices)), "")
+
     def _each(self, action: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
         if not self._executors:
             return [action(item) for item in items]
@@ -313,6 +317,8 @@ def _report(channel: Channel, error: BaseException, process: InstanceThreads | N
     with contextlib.suppress(Exception):  # its text may be anything, or fail by itself
         traceback.print_exception(error)
     reason = describe(error)
+    if process is not None:
+        reason = process.explain(error) or reason
     if isinstance(error, AutotuneError):
         failure = messages.Failed(type(error).__name__, clean(str(error)))
     elif process is not None and process.is_out_of_memory(error):

@@ -40,6 +40,8 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "command": WorkloadKind(target="autotune.workloads.command:report", runs="program"),
     "onnxruntime": WorkloadKind(target="autotune.workloads.onnx_runtime:program", runs="child"),
     "openvino": WorkloadKind(target="autotune.workloads.openvino:program", runs="child"),
+    "torchair": WorkloadKind(target="autotune.workloads.graph:compiled", runs="child"),
+    "graph": WorkloadKind(target="autotune.workloads.graph:captured", runs="child"),
     "replay": WorkloadKind(target="autotune.workloads.replay:report", runs="report"),
     "simulated": WorkloadKind(target="autotune.workloads.simulated:program", runs="virtual"),
 }

@@ -25,6 +25,8 @@ EXAMPLES: dict[str, WorkloadSpec] = {
     "torch": WorkloadSpec(kind="torch", model="mlp", options={"size": "small"}),
     "onnxruntime": WorkloadSpec(kind="onnxruntime", model="model.onnx"),
     "openvino": WorkloadSpec(kind="openvino", model="model.onnx"),
+    "torchair": WorkloadSpec(kind="torchair", model="mlp", options={"size": "small"}),
+    "graph": WorkloadSpec(kind="graph", model="mlp", options={"size": "small"}),
     "replay": WorkloadSpec(kind="replay", model="grid.csv"),
     "simulated": WorkloadSpec(kind="simulated", model="recommender_a3"),
     "command": WorkloadSpec(
@@ -32,6 +34,7 @@ EXAMPLES: dict[str, WorkloadSpec] = {
     ),
 }
 CONFIG = Config(batch_size=2)
+NEEDS_ACCELERATOR = ("torchair", "graph")
 
 
 def write_onnx(path: Path) -> None:
@@ -99,6 +102,10 @@ def test_it_gives_what_its_kind_promises(kind: str, spec: WorkloadSpec) -> None:
     context = Context(
         config=CONFIG, workload=spec, devices=("cpu",), framework_device="cpu", clock=clock
     )
+    if kind in NEEDS_ACCELERATOR:
+        with pytest.raises(UsageError, match=f"workload.runtime: {kind}"):
+            function(context)
+        pytest.skip(f"{kind} needs an accelerator")
     program = function(context)
     assert isinstance(program, Program)
     assert (program.run is None) != (program.step is None)

@@ -9,7 +9,13 @@ import torch
 
 from autotune.core.errors import UsageError
 from autotune.core.records import Config, InputSpec
-from autotune.devices.staging import ALIGN_BYTES, TorchStaging, layout
+from autotune.devices.staging import (
+    ALIGN_BYTES,
+    TorchStaging,
+    _check_foreach,
+    _foreach_groups,
+    layout,
+)
 
 INPUTS = (
     InputSpec(name="ids", shape=("batch", 3), dtype="int64"),
@@ -155,3 +161,51 @@ def test_a_part_of_a_micro_batch_is_its_first_items(packed: bool, count: int) ->
         ]
         assert_same(stage.load(call, 0, items), wanted)
         assert_same(stage.load(call, count - 1), expected(call, count - 1, count))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_one_call_for_many_tensors_copies_one_type_at_a_time(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[torch.dtype]] = []
+    real = torch._foreach_copy_
+
+    def seen(targets: list[torch.Tensor], sources: list[torch.Tensor], **options: object) -> None:
+        calls.append([tensor.dtype for tensor in (*targets, *sources)])
+        assert all(tensor.is_contiguous() for tensor in (*targets, *sources))
+        real(targets, sources, **options)
+
+    monkeypatch.setattr(torch, "_foreach_copy_", seen)
+    config = Config(batch_size=BATCH, batched_h2d=True, micro_batch_count=count)
+    inputs = (*INPUTS, InputSpec(name="more", shape=("batch",)))
+    ring = [[*request, np.full(BATCH, 7, np.float32)] for request in requests()]
+    staged = TorchStaging(inputs, ring, config, device="cpu", method="foreach")
+    for call in range(4):
+        for part in range(count):
+            wanted = [*expected(call, part, count), torch.full((BATCH // count,), 7.0)]
+            assert_same(staged.load(call, part), wanted)
+    assert all(len(set(types)) == 1 for types in calls)
+    assert len(calls) == 4 * staged.copies_per_call == 4 * count * 8, "eight types of inputs"
+
+
+def test_part_of_a_batch_comes_whole_where_its_memory_is_not_contiguous() -> None:
+    config = Config(batch_size=BATCH, batched_h2d=True)
+    staged = TorchStaging(INPUTS, requests(), config, device="cpu", method="foreach")
+    got = staged.load(0, 0, 3)
+    for tensor, spec, whole in zip(got, INPUTS, expected(0, 0, 1), strict=True):
+        wanted = whole if spec.batch_axis is None else whole.narrow(spec.batch_axis, 0, 3)
+        assert torch.equal(tensor, wanted)
+
+
+def test_more_tensors_than_a_batch_copy_takes_are_parted() -> None:
+    placements = layout([InputSpec(name=str(i), shape=(1,)) for i in range(9000)], 1)[0]
+    assert [len(group) for group in _foreach_groups(placements)] == [4096, 4096, 808]
+
+
+def test_what_a_batched_copy_would_get_wrong_without_a_word_is_refused() -> None:
+    one = torch.zeros(4, 4)
+    for target, source in [(one, one.double()), (one.t()[:2], one.t()[:2]), (one, one[:2])]:
+        with pytest.raises(AssertionError, match="batched copy"):
+            _check_foreach([target], [source], pinned=False)
+    with pytest.raises(AssertionError, match="page-locked"):
+        _check_foreach([one], [one], pinned=True)

@@ -88,6 +88,37 @@ def test_core_counts_beyond_the_device_are_left_out_and_said(load):
         load(HEAD + "params: {cores_per_instance: [8]}").on_device({"core_count": 2}, ("all",))
 
 
+CHIP = {"core_count": 24, "cube_count": 24, "vector_count": 48}
+
+
+def test_splits_of_another_form_or_above_the_chip_are_left_out_and_said(load):
+    space = load(HEAD + 'params: {cores_per_instance: [8, "8|8", "24|48", "25|8", "8|49", all]}')
+    fitted = space.on_device(CHIP, ("all",), splits=("cube|vector",))
+    assert fitted.parameter("cores_per_instance").choices == ("8|8", "24|48", "all")
+    assert [note for note in fitted.notes if "left out" in note] == [
+        'cores_per_instance 8 left out: not how this device is split (write "cube|vector")',
+        "cores_per_instance 25|8 left out: above the 24|48 cores here",
+        "cores_per_instance 8|49 left out: above the 24|48 cores here",
+    ]
+    on_cpu = space.on_device({"core_count": 8}, (1,), splits=("count",))
+    assert on_cpu.parameter("cores_per_instance").choices == (8,)
+
+
+def test_instances_may_together_ask_for_more_than_the_chip_has(load):
+    space = load(HEAD + 'params: {instance_count: [1, 4], cores_per_instance: ["16|16"]}')
+    assert space.on_device(CHIP, ("all",), splits=("cube|vector",)).allowed_count(9) == 2
+
+
+def test_a_device_without_core_limits_loses_the_dimension_with_a_word(load):
+    space = load(HEAD + 'params: {cores_per_instance: ["8|8", "16|16"], instance_count: [1, 2]}')
+    fitted = space.on_device(CHIP, ("all",), splits=(), why_whole="it was refused")
+    assert fitted.parameter("cores_per_instance").choices == ("all",)
+    assert [p.name for p in fitted.searched] == ["instance_count"]
+    assert "cores_per_instance is not searched: it was refused" in fitted.notes
+    untouched = load(HEAD).on_device(CHIP, ("all",), splits=(), why_whole="it was refused")
+    assert not [note for note in untouched.notes if "refused" in note]
+
+
 @pytest.mark.parametrize("core_count", [1, 2, 8])
 @pytest.mark.parametrize("name", ["online", "offline"])
 def test_the_shipped_spaces_fit_small_and_large_machines(name, core_count):

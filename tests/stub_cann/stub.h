@@ -24,7 +24,7 @@ struct Settings {
     unsigned cube, vector;
     double copy_latency_s, copy_bytes_per_s;
     std::string fault;  // kind of the fault to inject, empty for none
-    long fault_at;      // on its n-th occasion; -1: on every one
+    long fault_at;      // from its n-th occasion on
 };
 
 const Settings& settings();

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,6 +69,13 @@ def launch_limit() -> nn.Module:
 def refuses() -> nn.Module:
     def act(*_: object) -> None:
         raise ConnectionError("503")
+
+    return Hooked(act)
+
+
+def tells_its_command_line() -> nn.Module:
+    def act(*_: object) -> None:
+        raise RuntimeError(Path("/proc/self/cmdline").read_bytes().decode())
 
     return Hooked(act)
 

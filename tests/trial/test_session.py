@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +282,26 @@ def test_a_process_number_used_before_is_a_new_process() -> None:
         with pytest.raises(TrialTimeout):
             run(own, group, Plan(windows=(Window(duration_s=0.2),), deadline_s=1.0))
         assert descendants() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "forks"),
+    [
+        ("", True),
+        ("import threading, time; threading.Thread(target=time.sleep, args=(600,), "
+         "daemon=True).start()", False),
+        ("import os; held = os.open('/dev/full', os.O_WRONLY)", False),
+    ],
+)  # fmt: skip
+def test_children_start_afresh_where_a_devices_package_forbids_a_fork(
+    code: str, forks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vendor_package.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    with Launcher() as own:
+        with pytest.raises(TrialCrashed, match=r"w\.main" if forks else r"w\.start_afresh"):
+            run(own, replace(spec("tells_its_command_line"), preload=("vendor_package",)))
+        assert run(own, replace(spec("plain"), preload=("vendor_package",))).start_s.size > 0
 
 
 def test_memory_of_a_trial_is_its_own(launcher: Launcher) -> None:

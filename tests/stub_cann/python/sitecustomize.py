@@ -17,13 +17,18 @@ from types import ModuleType
 class _AfterTorchNpu(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Lets torch_npu be imported as usual and then installs the mode."""
 
+    _is_looking = False
+
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch_npu":
+        if name != "torch_npu" or self._is_looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_looking = False
         if spec is None or spec.loader is None:
             return None
         self._inner, spec.loader = spec.loader, self

@@ -1,0 +1,138 @@
+"""Torch modules run as a graph of one shape: compiled by torchair on an NPU, or captured.
+
+`runtime: torchair` hands the module to the Ascend graph engine, with the core split as its option
+`ge.aicoreNum`. `runtime: graph` captures the launches of one call and replays them; what the model
+does on the host is not in it. Either way a graph has one shape, so each batch size has its own,
+and its compilation is part of what a trial costs. Written from the packages' interfaces: neither
+has run on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from autotune.core.errors import CompileError, UsageError
+from autotune.core.records import Config, InputSpec, WorkloadSpec
+from autotune.devices.splits import parse_split
+from autotune.workloads import torch_module
+from autotune.workloads.base import Context, Program
+
+if TYPE_CHECKING:
+    import torch
+
+WARMUP_CALLS = 3  # before a capture: what is allocated and chosen on first use must be done
+
+
+def check(spec: WorkloadSpec) -> None:
+    """As for a module that is run step by step."""
+    torch_module.check(spec)
+
+
+def preload(spec: WorkloadSpec) -> tuple[str, ...]:
+    """As for a module that is run step by step."""
+    return torch_module.preload(spec)
+
+
+def compiled(context: Context) -> Program:
+    """The module compiled by torchair for the shape of a micro-batch.
+
+    Raises:
+        UsageError: The device is no NPU. CompileError: The graph engine refused the module.
+    """
+    if not context.framework_device.startswith("npu"):
+        raise UsageError(
+            f"workload.runtime: torchair is for an NPU, and the device is {context.devices[0]}"
+        )
+    import torch
+    from torch_npu.dynamo import torchair
+
+    options = torchair.CompilerConfig()
+    split = context.config.cores_per_instance
+    if split != "all":
+        cube, vector = parse_split(split)
+        options.ge_config.aicore_num = f"{cube}|{vector}"
+    backend = torchair.get_npu_backend(compiler_config=options)
+
+    def compile_run(run: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        graph: Callable[..., Any] = torch.compile(run, backend=backend, dynamic=False)
+        graph(*inputs)  # compiles
+        return graph
+
+    note = f"torchair, ge.aicoreNum {split}" if split != "all" else "torchair"
+    return _of_one_shape(context, compile_run, note)
+
+
+def captured(context: Context) -> Program:
+    """The module's launches for the shape of a micro-batch, captured once and replayed.
+
+    Raises:
+        UsageError: The device has no graphs. CompileError: The capture failed.
+    """
+    import torch
+
+    kind = context.framework_device.partition(":")[0]
+    runtime = torch.get_device_module(kind)
+    graph_class = getattr(runtime, f"{kind.upper()}Graph", None)  # NPUGraph, CUDAGraph, MLUGraph
+    if graph_class is None:
+        raise UsageError(f"workload.runtime: graph needs an accelerator; {kind} captures no graphs")
+
+    def capture(run: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        beside = runtime.Stream()
+        beside.wait_stream(runtime.current_stream())
+        with runtime.stream(beside):
+            for _ in range(WARMUP_CALLS):
+                run(*inputs)
+        runtime.current_stream().wait_stream(beside)
+        graph = graph_class()
+        with runtime.graph(graph):
+            outputs = run(*inputs)
+
+        def replay(*tensors: torch.Tensor) -> Any:
+            for held, tensor in zip(inputs, tensors, strict=True):
+                held.copy_(tensor)
+            graph.replay()
+            return outputs
+
+        return replay
+
+    return _of_one_shape(context, capture, f"{graph_class.__name__}, captured once")
+
+
+def _of_one_shape(
+    context: Context,
+    build: Callable[[Callable[..., Any], Sequence[torch.Tensor]], Callable[..., Any]],
+    note: str,
+) -> Program:
+    """The eager program with its `run` built into a graph, and what that took."""
+    program = torch_module.program(context)
+    assert program.run is not None
+    inputs = _examples(program.inputs, context.config, context.framework_device)
+    began_s = context.clock.now_s()
+    try:
+        run = build(program.run, inputs)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if "out of memory" in str(error).lower():
+            raise  # the device knows how to name it
+        raise CompileError(f"{note}: {type(error).__name__}: {error}") from error
+    return replace(
+        program,
+        run=run,
+        takes_part_batches=False,
+        compile_s=context.clock.now_s() - began_s,
+        notes=(*program.notes, f"graph of one shape: {note}"),
+    )
+
+
+def _examples(inputs: Sequence[InputSpec], config: Config, device: str) -> tuple[torch.Tensor, ...]:
+    """Inputs of a micro-batch that any model takes: zeros."""
+    import torch
+
+    items = config.batch_size // config.micro_batch_count
+    return tuple(
+        torch.zeros(spec.sizes(items), dtype=getattr(torch, spec.dtype), device=device)
+        for spec in inputs
+    )

@@ -1,0 +1,77 @@
+"""What can be said of CUDA without a GPU: the parent's side of a device that was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.core.records import Config
+from autotune.devices.base import DeviceInfo
+from autotune.devices.cuda import CudaKind
+from autotune.devices.torch_accelerator import NATIVE
+from autotune.space.rules import Rule
+
+GIB = 2**30
+SURVEY = {
+    "versions": {"torch": "2.13.0", "cuda": "13.0"},
+    "batch_copy": "one at a time",
+    "devices": [
+        {
+            "name": "GPU",
+            "sm_count": 132,
+            "memory_total_bytes": 80 * GIB,
+            "memory_free_bytes": 79 * GIB,
+        }
+    ],
+}
+
+
+def found(root: Path) -> DeviceInfo:
+    return CudaKind(root)._info(0, SURVEY["devices"][0], SURVEY)  # type: ignore[index]
+
+
+@pytest.fixture
+def with_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    control = tmp_path / "tmp/nvidia-mps/control"
+    control.parent.mkdir(parents=True)
+    control.touch()
+    return tmp_path
+
+
+def test_without_the_daemon_a_gpu_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    info = found(tmp_path)
+    assert info.splits == () and info.core_ladder == ("all",)
+    assert "multi-process service" in info.why_whole
+    assert info.description == "GPU, 132 SMs, 80.0 GiB"
+    assert info.traits["batch_copy"] != NATIVE
+
+
+def test_with_the_daemon_processes_are_told_their_share(with_daemon: Path) -> None:
+    info = found(with_daemon)
+    assert info.core_ladder == (33, 66, "all") and info.splits == ("count",)
+    kind = CudaKind(with_daemon)
+    part = kind.environment(Config(cores_per_instance=33), info)
+    assert part["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in kind.environment(Config(), info)
+
+
+def test_threads_cannot_have_a_share_each(with_daemon: Path) -> None:
+    (text,) = found(with_daemon).rules
+    rule, facts = Rule(text=text), {"core_count": 132}
+    for mode, cores, holds in [
+        ("process", 33, True), ("thread", 33, False), ("thread", "all", True),
+    ]:  # fmt: skip
+        values = {"cores_per_instance": cores, "instance_mode": mode}
+        assert rule.holds(values, facts) is holds
+
+
+def test_the_daemons_folder_may_be_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pipes").mkdir()
+    (tmp_path / "pipes/control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "pipes"))
+    assert found(Path("/")).splits == ("count",)
