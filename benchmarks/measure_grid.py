@@ -169,7 +169,8 @@ def main(words: Sequence[str] | None = None) -> int:
         writer.writerows(lines)
     about = provenance(resolved, rows, arguments.rounds)
     target.with_suffix(".json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    print(f"{target}: {len(lines)} configurations, spread {about['spread_median']:.1%} (median)")
+    spread = f", spread {about['spread_median']:.1%} (median)" if about["spread_median"] else ""
+    print(f"{target}: {len(lines)} configurations{spread}")
     return 0
 
 
