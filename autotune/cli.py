@@ -125,6 +125,9 @@ def run(
     on_change: Annotated[
         str, typer.Option(help="refuse or continue a study made under other conditions.")
     ] = "refuse",
+    warm_start: Annotated[
+        bool, typer.Option(help="Let an earlier study of the same model and device advise.")
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
     as_json: AsJson = False,
@@ -138,6 +141,7 @@ def run(
         "trial.seed": seed,
         "study": study,
         "storage": storage,
+        "warm_start": None if warm_start else False,
     }
     from autotune.apps.run import RunInterrupted
     from autotune.apps.run import run as run_study

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from autotune.apps.library import advice_note, find_past, remember, warm_start_of
 from autotune.apps.prove import prove
 from autotune.apps.resolve import (
     Resolved,
@@ -96,17 +97,19 @@ def run(
             call_s = preflight(resolved, launcher, view)
             if needs := limit_needs(resolved.space, call_s):
                 view.note(needs.text())
+        fingerprint = fingerprint_of(resolved.space, resolved.info)
         study = Study.open(
             resolved.space,
             directory,
-            fingerprint=fingerprint_of(resolved.space, resolved.info),
+            fingerprint=fingerprint,
             on_change=on_change,
+            past=find_past(studies_dir, resolved.space, fingerprint),
         )
-        for note in study.notes:
+        for note in (*study.notes, *advice_note(study)):
             view.note(note)
         remember_storage(directory, resolved.space.storage)
         study.keep(FACTS, to_json_dict(facts))
-        return _Run(resolved, facts, study, launcher, view).to_the_end()
+        return _Run(resolved, facts, study, launcher, view, studies_dir).to_the_end()
 
 
 def _has_trials(space: SearchSpace, directory: Path) -> bool:
@@ -125,6 +128,7 @@ class _Run:
     study: Study
     launcher: Launcher
     view: View
+    studies_dir: Path
     new: list[TrialRecord] = field(default_factory=list)
     before_s: float = 0.0
     lost_samples: bool = False
@@ -281,12 +285,15 @@ class _Run:
             recommendation=recommendation,
             ending=ending,
             insight=from_json_dict(Insight, kept) if kept else None,
+            warm_start=warm_start_of(self.study),
         )
 
     def _reported(self, recommendation: Recommendation, ending: Ending) -> StudyResult:
         result = self._result(recommendation, ending)
         if not result.trial_count:
             return result
+        if not ending.handed_over:
+            remember(result, self.resolved.space, self.study.fingerprint, self.studies_dir)
         return replace(result, report=write_report(result, self.study.directory))
 
     def _ending(self, reason: StopReason) -> Ending:

@@ -14,7 +14,7 @@ from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
 from autotune.results.recommend import decide, rank
 from autotune.results.report import render
-from autotune.results.study_result import Ending, StudyFacts, StudyResult
+from autotune.results.study_result import Ending, StudyFacts, StudyResult, WarmStart
 from autotune.search.storage import from_anywhere
 from autotune.search.study import StoredStudy
 from autotune.version import __version__
@@ -23,6 +23,9 @@ FACTS, ENDING, BASIS, PROVING = "facts", "ending", "basis", "proving"
 INSIGHT = "insight"
 """Keys under which a study keeps what it is about, how its last run ended, what its recommendation
 was made from, who is proving one, and what the model of its search believes."""
+
+WARM_START = "warm_start"
+"""Key under which it keeps which earlier study it followed, if any."""
 
 REPORT = "report.html"
 
@@ -95,6 +98,7 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
         ranking = rank(records, facts.objective, facts.baseline, known)
         recommendation = decide(ranking, facts.objective)
     report = stored.directory / REPORT
+    start = attributes.get(WARM_START)
     return StudyResult(
         facts=facts,
         records=records,
@@ -102,6 +106,7 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
         ending=ending,
         report=report if report.is_file() else None,
         insight=known,
+        warm_start=from_json_dict(WarmStart, start) if start else None,
     )
 
 

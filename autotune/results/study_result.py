@@ -72,6 +72,22 @@ class Ending:
     elapsed_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStart:
+    """An earlier study whose advice was tried first.
+
+    Attributes:
+        study: Its name. `ended_at_s`: when it ended, Unix time.
+        differing: Conditions that differ between it and this study.
+        agrees: Whether its figures held up here; None if nothing was measured in both.
+    """
+
+    study: str
+    ended_at_s: float
+    differing: tuple[str, ...] = ()
+    agrees: bool | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyResult:
     """Everything a study found.
@@ -80,6 +96,7 @@ class StudyResult:
         records: The baseline's and the search's trials in their order.
         report: Where the report is, None if none was written.
         insight: What the search's model believes; None where there is none.
+        warm_start: None if no earlier study was followed.
     """
 
     facts: StudyFacts
@@ -88,6 +105,7 @@ class StudyResult:
     ending: Ending = Ending()
     report: Path | None = None
     insight: Insight | None = None
+    warm_start: WarmStart | None = None
 
     @property
     def status(self) -> str:

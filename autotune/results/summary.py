@@ -15,7 +15,7 @@ from autotune.results.batch_knee import StudyKnee, delivered_share
 from autotune.results.curves import latency_metric
 from autotune.results.gain import interval95
 from autotune.results.recommend import is_batch_only, why_infeasible
-from autotune.results.study_result import StudyResult
+from autotune.results.study_result import StudyResult, WarmStart
 
 AGAIN = {
     "measured": "measured again in fresh processes",
@@ -287,6 +287,15 @@ def _interval_text(comparison: Comparison) -> str:
     return f"95 % interval {words.factor_interval_text(interval)}"
 
 
+def _warm_start_text(start: WarmStart) -> str:
+    held = {
+        True: "its figures held up",
+        False: "its figures did not hold up, and no more of its advice was taken",
+        None: "none of its figures could be compared",
+    }
+    return f"from study {start.study}; {held[start.agrees]}"
+
+
 def standing(result: StudyResult) -> list[tuple[str, str]]:
     """How far the search went, how long it took, and whether its figures can be trusted."""
     ending = result.ending
@@ -301,6 +310,8 @@ def standing(result: StudyResult) -> list[tuple[str, str]]:
     else:
         search = f"not complete: {ending.stopped or 'still running'}"
     pairs = [("Trials", trials), ("Search", search)]
+    if result.warm_start is not None:
+        pairs.append(("Warm start", _warm_start_text(result.warm_start)))
     if ending.elapsed_s:
         clock = "Time" if result.facts.origin == "measured" else "Time, mostly virtual"
         pairs.append((clock, format_duration(ending.elapsed_s)))

@@ -62,6 +62,7 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         **_goals(result),
         "origin": result.facts.origin,
         "trust": trust_text(judged) if judged and judged.measurement else None,
+        "warm_start": to_json_dict(result.warm_start) if result.warm_start else None,
         "complete": result.ending.complete,
         "stopped": result.ending.stopped or None,
         "trials": {"total": result.trial_count, "planned": result.facts.trials, **result.counts},

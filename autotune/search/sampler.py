@@ -114,10 +114,8 @@ class Sampler:
         if self._wish is None:
             return next((c for c in self._grid.in_order() if c not in tried), None)
         taken = {p for p in map(self._grid.point, tried) if p is not None}
-        if len(counted) <= len(self._batch_shares):
-            share = self._batch_shares[len(counted) - 1]
-            if (probe := self._batch_probe(share, taken)) is not None:
-                return self._grid.config(probe)
+        if (probe := self._batch_probe(counted, taken)) is not None:
+            return self._grid.config(probe)
         if len(counted) <= self._probes:
             probe = next(self._new_probes(counted, taken), None)
             if probe is not None:
@@ -142,11 +140,14 @@ class Sampler:
         inside = (a.record for a in history if a.record and self._grid.point(a.config) is not None)
         return [r for r in inside if r.verdict.outcome.informs_search]
 
-    def _batch_probe(self, share: float, taken: set[Point]) -> Point | None:
+    def _batch_probe(self, counted: Sequence[Attempt], taken: set[Point]) -> Point | None:
+        """The next of the larger batches alone, which come among the first trials."""
         base = self._grid.point(self._space.baseline)
-        probe = None if base is None else larger_batch(self._grid, base, share)
-        is_new = probe is not None and probe not in taken and self._grid.allows(probe)
-        return probe if is_new else None
+        if base is None or len(counted) > 2 * len(self._batch_shares):
+            return None
+        done = sum(is_batch_only(self._grid.config(point), self._space.baseline) for point in taken)
+        probes = (larger_batch(self._grid, base, s) for s in self._batch_shares[done - 1 :])
+        return next((p for p in probes if p and p not in taken and self._grid.allows(p)), None)
 
     def _new_probes(self, history: Sequence[Attempt], taken: set[Point]) -> Iterator[Point]:
         base = self._grid.point(self._space.baseline)

@@ -24,14 +24,19 @@ from autotune.core.records import (
     TrialRecord,
     Verdict,
 )
+from autotune.search.advised import with_advice
 from autotune.search.conditions import differences, space_changes
 from autotune.search.process import is_lease_dead, new_lease
 from autotune.search.sampler import Attempt, Proposer, counts, make_sampler
 from autotune.search.storage import exclusive, open_storage, retried, storage_errors
 from autotune.search.telling import checked, directions, optuna_params, told
+from autotune.search.warm_start import Advice, PastStudy, advice_of
 from autotune.space.search_space import SearchSpace
 
 log = logging.getLogger(__name__)
+
+PAST = "past"
+"""Key under which a study keeps the earlier one that advises it."""
 
 
 class StopReason(str, Enum):
@@ -131,6 +136,11 @@ class StoredStudy:
         data = self.attributes().get("recommendation")
         return None if data is None else from_json_dict(Recommendation, data)
 
+    def past(self) -> PastStudy | None:
+        """The earlier study that advised this one from its beginning; None if there was none."""
+        data = self.attributes().get(PAST)
+        return None if data is None else from_json_dict(PastStudy, data)
+
     def _trials(self) -> list[FrozenTrial]:
         return retried(lambda: self._storage.get_all_trials(self._study._study_id, deepcopy=False))
 
@@ -153,6 +163,7 @@ class Study(StoredStudy):
     Attributes:
         notes: What the user should know: resumed, changed, cleaned up; what comes
             up after opening is logged as a warning too.
+        advice: Of an earlier study, if it is followed.
     """
 
     def __init__(
@@ -170,6 +181,7 @@ class Study(StoredStudy):
         self._sampler: Proposer = make_sampler(space, space.sampler, space.trial.seed)
         self._worker = worker
         self._running: dict[int, int] = {}
+        self.advice: Advice | None = None
 
     @classmethod
     def open(
@@ -179,6 +191,7 @@ class Study(StoredStudy):
         *,
         fingerprint: Mapping[str, str],
         on_change: Literal["refuse", "continue"] = "refuse",
+        past: PastStudy | None = None,
         worker: str = "",
     ) -> Study:
         """Create a study, or go on with the one of that name.
@@ -186,6 +199,8 @@ class Study(StoredStudy):
         Args:
             fingerprint: What must not change within a study, see `fingerprint_of`.
             on_change: Whether to go on although the fingerprint differs.
+            past: An earlier study that may advise this one if it is new; one that was begun
+                keeps the adviser it has, for all its workers.
             worker: A name for this worker in the records.
         Raises:
             UsageError: The stored study was made under other conditions or for another goal.
@@ -203,8 +218,9 @@ class Study(StoredStudy):
                 )
             )
             study = cls(inner, storage, study_dir, space, worker)
-            study._reconcile(fingerprint, on_change)
+            study._reconcile(fingerprint, on_change, past)
             study._sweep()
+        study._follow_advice(fingerprint)
         progress = study.progress()
         if progress.done or progress.running:
             left = max(progress.total - progress.done - progress.running, 0)
@@ -354,7 +370,9 @@ class Study(StoredStudy):
 
     # --- opening -------------------------------------------------------------------------------
 
-    def _reconcile(self, fingerprint: Mapping[str, str], on_change: str) -> None:
+    def _reconcile(
+        self, fingerprint: Mapping[str, str], on_change: str, past: PastStudy | None
+    ) -> None:
         stored = self.attributes()
         if not stored:
             if self._trials():
@@ -364,6 +382,8 @@ class Study(StoredStudy):
                 )
             self._set("schema_version", SCHEMA_VERSION)
             self._remember(fingerprint)
+            if past is not None:
+                self._set(PAST, to_json_dict(past))
             return
         _check_schema(stored, self.name)
         self._check_directions()
@@ -382,6 +402,15 @@ class Study(StoredStudy):
                 "no candidates (start over with --study NAME)"
             )
         self._remember(fingerprint)
+
+    def _follow_advice(self, fingerprint: Mapping[str, str]) -> None:
+        past = self.past() if self.space.warm_start else None
+        if past is None:
+            return
+        advice = advice_of(past, self.space, fingerprint)
+        advised = with_advice(self._sampler, advice, self.space.baseline)
+        if advised is not self._sampler:
+            self._sampler, self.advice = advised, advice
 
     def _check_directions(self) -> None:
         # Optuna silently keeps the stored directions.

@@ -124,6 +124,7 @@ class _Resolver:
             ),
             trial=self._placed(("trial",), lambda: sections.trial(file.trial)),
             sampler=file.sampler,
+            warm_start=file.warm_start,
             confirm=self._placed(("confirm",), lambda: sections.confirm(file.confirm)),
             storage=file.storage,
             notes=notes,

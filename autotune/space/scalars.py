@@ -85,6 +85,11 @@ def boolean(node: Node) -> bool:
     return BOOLEAN_WORDS[word]
 
 
+def switch(node: Node) -> bool:
+    """auto, which is the same as true, or false."""
+    return node.value == "auto" or boolean(node)
+
+
 def quantity(kind: str, *, above_zero: bool = True) -> Callable[[Node], float]:
     """A reader of quantities with their unit, in SI."""
 

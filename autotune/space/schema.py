@@ -147,6 +147,7 @@ class SpaceFile(Section):
     budget: BudgetSection = BudgetSection()
     trial: TrialSection = TrialSection()
     sampler: Annotated[str, BeforeValidator(scalars.one_of(SAMPLERS))] = "auto"
+    warm_start: Annotated[bool, BeforeValidator(scalars.switch)] = True
     confirm: AnyNode | None = None
     storage: Text = "journal"
 

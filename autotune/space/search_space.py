@@ -113,6 +113,7 @@ class SearchSpace:
         baseline: What the gain is measured against; always a configuration of the space once
             device or grid are known.
         wanted_baseline: The baseline as the file has it, before it was fitted into the space.
+        warm_start: Whether an earlier study of the same model and device may advise the search.
         confirm: None: skip it.
         facts: Names the rules may use that come from the device (core_count, ...).
         rows: A replay's recorded configurations, to which the space is confined.
@@ -130,6 +131,7 @@ class SearchSpace:
     budget: Budget = Budget()
     trial: TrialOptions = TrialOptions()
     sampler: str = "auto"
+    warm_start: bool = True
     confirm: Confirm | None = Confirm()
     storage: str = "journal"
     facts: Mapping[str, int] = field(default_factory=dict)

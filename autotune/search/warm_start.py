@@ -1,0 +1,333 @@
+"""What an earlier study of the same model on the same kind of device advises to try first.
+
+An earlier study is advice, never data: no record of it enters the model of the new search. What it
+would recommend under the new limits is tried right after the baseline, and what it would have
+tried next only if its figures hold up in the new study. So advice that is right is worth a whole
+search, and advice that is wrong costs one trial, of which the new search learns as of any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from autotune.core.objective import METRICS
+from autotune.core.outcomes import Outcome
+from autotune.core.records import (
+    DIMENSIONS,
+    SCHEMA_VERSION,
+    Config,
+    Floats,
+    Measurement,
+    Scalar,
+    TrialRecord,
+    Verdict,
+)
+from autotune.search.study_model import StudyModel
+from autotune.space.search_space import Parameter, SearchSpace
+
+MAX_TRIALS = 60  # of an earlier study are kept
+LEAST_TRIALS = 3  # measured ones, below which a study has nothing to advise
+MAX_ADVICE = 2
+LAST_ADVICE = 8  # trials after which advice comes too late
+NEAR = 1.5  # ratio up to which a number that is no choice stands for the nearest one
+
+# Standard deviations of log(figure now / figure then), for the test of agreement.
+SCATTER = 0.12  # of one configuration, if the earlier study holds up
+COMMON = 0.1  # of a factor common to all configurations, if nothing is known to differ
+COMMON_OTHER = 0.5  # the same, if conditions differ
+UNRELATED = 1.0  # if the earlier study says nothing about this one
+
+_NEVER_DIFFER = ("workload",)
+_GOAL = ("objective", "goals", "load", "limits.")
+_NO_MATTER = ("trial", "python")  # windows and seeds: other figures, the same best
+_FIGURES = tuple(metric.field for metric in METRICS.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastTrial:
+    """A trial of an earlier study; `figures` are fields of `Measurement`."""
+
+    config: Config
+    outcome: Outcome
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastStudy:
+    """What is kept of a study for later ones.
+
+    Attributes:
+        conditions: What it was measured under, see `conditions_of`.
+        ended_at_s: When, Unix time.
+        best: What it recommended; None if nothing held its limits.
+    """
+
+    study: str
+    conditions: Mapping[str, str]
+    ended_at_s: float
+    trials: tuple[PastTrial, ...]
+    best: Config | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+# --- what is kept ------------------------------------------------------------------------------
+
+
+def conditions_of(space: SearchSpace, fingerprint: Mapping[str, str]) -> dict[str, str]:
+    """A study's conditions in words, without anything that should stay where it is.
+
+    Paths are cut to names. What a user's options, command or environment hold is kept as a digest
+    only: it may be a password, and whether it is the same is all that matters.
+    """
+    workload, load = space.workload, space.objective.load
+    fixed = {p.name: p.choices[0] for p in space.params if len(p.choices) == 1}
+    own = {name: value for name, value in fixed.items() if name not in DIMENSIONS}
+    hidden = {
+        "workload options": fingerprint.get("workload options", ""),
+        "fixed parameters": repr(sorted(own.items())) if own else "",
+    }
+    return {
+        **fingerprint,
+        "workload": f"{workload.kind} {Path(workload.model).name}".strip(),
+        **({"load": f"{load.kind} {Path(load.trace).name}"} if load.trace else {}),
+        **{name: _digest(text) if text else "" for name, text in hidden.items()},
+    }
+
+
+def past_of(
+    space: SearchSpace,
+    fingerprint: Mapping[str, str],
+    records: Sequence[TrialRecord],
+    *,
+    ended_at_s: float,
+    best: Config | None = None,
+) -> PastStudy | None:
+    """What to keep of a study; None if too little was measured to advise anyone.
+
+    Args:
+        records: Its trials and fresh measurements, the more important ones first.
+        best: What it recommends.
+    """
+    if sum(r.verdict.outcome.is_measured for r in records) < LEAST_TRIALS:
+        return None
+    searched = {p.name for p in space.searched} | set(DIMENSIONS)
+    trials = [_past_trial(r, searched) for r in records if r.verdict.outcome.informs_search]
+    leading, rest = trials[: MAX_TRIALS // 2], trials[MAX_TRIALS // 2 :]
+    # Of those that are not among the best some from everywhere, to know where it was bad.
+    step = max(1, math.ceil(len(rest) / (MAX_TRIALS - MAX_TRIALS // 2)))
+    return PastStudy(
+        study=space.study,
+        conditions=conditions_of(space, fingerprint),
+        ended_at_s=ended_at_s,
+        trials=(*leading, *rest[::step]),
+        best=None if best is None else _kept_config(best, searched),
+    )
+
+
+def _kept_config(config: Config, searched: set[str]) -> Config:
+    return Config.from_dict({n: v for n, v in config.as_dict().items() if n in searched})
+
+
+def _past_trial(record: TrialRecord, searched: set[str]) -> PastTrial:
+    figures = {
+        name: float(value)
+        for name in _FIGURES
+        if record.measurement is not None
+        and (value := getattr(record.measurement, name)) is not None
+        and math.isfinite(value)
+    }
+    config = _kept_config(record.config, searched)
+    return PastTrial(config=config, outcome=record.verdict.outcome, figures=figures)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+# --- which study is like this one --------------------------------------------------------------
+
+
+def differing(past: PastStudy, conditions: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The conditions that differ; None if the study says nothing about this one.
+
+    The same model on the same kind of device is wanted; versions, limits, loads, sizes and the
+    device's own size may differ, the fewer the better.
+    """
+    then = past.conditions
+    must = [*_NEVER_DIFFER, *(["workload options"] if _is_command(conditions) else [])]
+    if any(then.get(name, "") != conditions.get(name, "") for name in must):
+        return None
+    if _kind(then.get("device", "")) != _kind(conditions.get("device", "")):
+        return None
+    names = dict.fromkeys([*then, *conditions])
+    return tuple(
+        name
+        for name in names
+        if name not in _NO_MATTER and then.get(name, "") != conditions.get(name, "")
+    )
+
+
+def nearest_past(pasts: Iterable[PastStudy], conditions: Mapping[str, str]) -> PastStudy | None:
+    """Of earlier studies the most similar one, of equally similar ones the latest."""
+    known = [(found, p) for p in pasts if (found := differing(p, conditions)) is not None]
+    return min(known, key=lambda pair: (len(pair[0]), -pair[1].ended_at_s), default=(None, None))[1]
+
+
+def _is_command(conditions: Mapping[str, str]) -> bool:
+    return conditions.get("workload", "").startswith("command")
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+# --- what it advises ---------------------------------------------------------------------------
+
+
+class Advice:
+    """What an earlier study advises for a space.
+
+    Attributes:
+        past: The earlier study.
+        differing: Conditions that differ between it and this one.
+    """
+
+    def __init__(self, past: PastStudy, space: SearchSpace, differing: Sequence[str]) -> None:
+        self.past = past
+        self.differing = tuple(differing)
+        self._space = space
+        self._records = tuple(_as_records(past, space))
+
+    @cached_property
+    def configs(self) -> tuple[Config, ...]:
+        """What to try, in this order."""
+        found = dict.fromkeys(self._advised())
+        return tuple(found)[:MAX_ADVICE]
+
+    def _advised(self) -> Iterable[Config]:
+        """What was proven for the same goal and limits, then what the trials say of this one's."""
+        is_same_goal = not any(name.startswith(_GOAL) for name in self.differing)
+        if is_same_goal and self.past.best is not None:
+            best = _placed(self.past.best, self._space)
+            if best is not None:
+                yield best
+        yield from _advised(self._records, self._space)
+
+    def next(self, tried: Sequence[Config], records: Sequence[TrialRecord]) -> Config | None:
+        """The next configuration to try on its advice; None if there is none, or none any more.
+
+        Args:
+            tried: Configurations that were or are being measured, the baseline first.
+            records: Finished trials.
+        """
+        if len(tried) > LAST_ADVICE:
+            return None
+        for turn, config in enumerate(self.configs):
+            if config not in tried:
+                return config if turn == 0 or self.agrees(records) else None
+        return None
+
+    def agrees(self, records: Sequence[TrialRecord]) -> bool | None:
+        """Whether the earlier figures hold up; None if nothing was measured in both studies.
+
+        A likelihood ratio test over the configurations of both: either the figures differ by a
+        common factor and a little scatter, or they have nothing to do with each other.
+        """
+        now = {r.config: r for r in records if r.verdict.outcome.informs_search}
+        both = [(old, now[old.config]) for old in self._records if old.config in now]
+        if not both:
+            return None
+        if any(a.verdict.outcome.is_measured != b.verdict.outcome.is_measured for a, b in both):
+            return False
+        common = COMMON if not self.differing else COMMON_OTHER
+        return sum(_log_ratio(d, common) for d in self._deviations(both)) >= 0
+
+    def _deviations(self, both: Sequence[tuple[TrialRecord, TrialRecord]]) -> Iterable[Floats]:
+        """Per metric that matters, the logarithms of figure now over figure then."""
+        objective = self._space.objective
+        wanted = [g.metric for g in objective.goals] + [x.metric for x in objective.limits]
+        for metric in dict.fromkeys(wanted):
+            name = METRICS[metric].field
+            pairs = [(getattr(b.measurement, name, None), getattr(a.measurement, name, None))
+                     for a, b in both]  # fmt: skip
+            yield np.array([math.log(new / old) for new, old in pairs if new and old])
+
+
+def advice_of(past: PastStudy, space: SearchSpace, fingerprint: Mapping[str, str]) -> Advice:
+    """What an earlier study advises for a study of this space under these conditions."""
+    return Advice(past, space, differing(past, conditions_of(space, fingerprint)) or ())
+
+
+def _log_ratio(deviations: Floats, common: float) -> float:
+    """Log likelihood ratio: a common factor and scatter, against independent values."""
+    count = deviations.size
+    if not count:
+        return 0.0
+    # Covariance s^2 I + c^2 11': Sherman-Morrison, and the determinant lemma.
+    total = SCATTER**2 + count * common**2
+    within = float(deviations @ deviations) - float(deviations.sum()) ** 2 * common**2 / total
+    same = -0.5 * within / SCATTER**2 - 0.5 * math.log(total) - (count - 1) * math.log(SCATTER)
+    apart = -0.5 * float(deviations @ deviations) / UNRELATED**2 - count * math.log(UNRELATED)
+    return same - apart
+
+
+def _as_records(past: PastStudy, space: SearchSpace) -> Iterable[TrialRecord]:
+    """Its trials as they would be in this space; those outside it are left out."""
+    for number, trial in enumerate(past.trials):
+        config = _placed(trial.config, space)
+        if config is None:
+            continue
+        figures = {n: v for n, v in trial.figures.items() if n in _FIGURES}
+        is_measured = trial.outcome.is_measured
+        yield TrialRecord(
+            number=number,
+            config=config,
+            phase="search",
+            verdict=Verdict(outcome=trial.outcome),
+            measurements=(Measurement(**figures),) if is_measured else (),  # type: ignore[arg-type]
+        )
+
+
+def _placed(config: Config, space: SearchSpace) -> Config | None:
+    """A configuration in terms of this space; what it does not say is as in the baseline."""
+    known = config.as_dict()
+    values: dict[str, Scalar] = {}
+    for parameter in space.params:
+        if parameter.name in known:
+            value = _near(parameter, known[parameter.name])
+            if value is None:
+                return None
+            values[parameter.name] = value
+    placed = space.baseline.changed(**values)
+    return placed if space.contains(placed) else None
+
+
+def _near(parameter: Parameter, value: Scalar) -> Scalar | None:
+    if value in parameter.choices:
+        return value
+    if not parameter.is_numeric or isinstance(value, (str, bool)) or value <= 0:
+        return None
+    nearest = float(parameter.nearest(value))
+    is_near = nearest > 0 and max(nearest / value, value / nearest) <= NEAR
+    return parameter.nearest(value) if is_near else None
+
+
+def _advised(records: Sequence[TrialRecord], space: SearchSpace) -> Iterable[Config]:
+    """What these trials recommend under the space's limits, then what they would try next."""
+    if not records:
+        return
+    model = StudyModel(space, space.trial.seed)
+    best = model.recommended(records)
+    if best is not None:
+        yield best
+    tested = [record.config for record in records]
+    proposal = model.next(records, barred=tested, number=len(records) + LAST_ADVICE)
+    if proposal is not None:
+        yield model.config(proposal.row)
