@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.core.records import Config
-from autotune.search.sampler import Attempt, Proposer, counts
+from autotune.search.sampler import Attempt, Proposer, Sampler, counts
 from autotune.search.warm_start import Advice
 
 TAKES_ADVICE = ("mechanistic", "gp", "tpe")
-"""Not random and grid, which are wanted as they are, nor knee, which measures a whole curve."""
+"""Not random and grid, which are wanted as they are."""
 
 
 class AdvisedSampler:
@@ -19,7 +19,7 @@ class AdvisedSampler:
     history, as it is without advice.
     """
 
-    def __init__(self, inner: Proposer, advice: Advice, baseline: Config) -> None:
+    def __init__(self, inner: Sampler, advice: Advice, baseline: Config) -> None:
         self._inner = inner
         self._advice = advice
         self._baseline = baseline
@@ -32,12 +32,14 @@ class AdvisedSampler:
         """The next configuration, None if there is nothing left to measure."""
         counted = [attempt for attempt in history if counts(attempt, history)]
         tried = list(dict.fromkeys(attempt.config for attempt in counted))
+        beside = 0
         # The baseline and whatever was lost come first.
         if self._baseline in tried and all(attempt.config in tried for attempt in history):
             records = [attempt.record for attempt in counted if attempt.record is not None]
-            if (advised := self._advice.next(tried, records)) is not None:
+            if (advised := self._advice.next(len(counted), tried, records)) is not None:
                 return advised
-        return self._inner.propose(history)
+            beside = self._advice.turns_taken(len(counted), records)
+        return self._inner.propose(history, beside=beside)
 
     def expected_gain(self, history: Sequence[Attempt]) -> float | None:
         """As `inner` says."""
@@ -45,7 +47,10 @@ class AdvisedSampler:
 
 
 def with_advice(inner: Proposer, advice: Advice, baseline: Config) -> Proposer:
-    """The sampler with advice, itself if it takes none or there is none to take."""
-    if inner.name not in TAKES_ADVICE or not advice.configs:
+    """The sampler with advice, or itself where there is none to take.
+
+    A knee takes none: it wants its whole curve.
+    """
+    if not isinstance(inner, Sampler) or inner.name not in TAKES_ADVICE or advice.best is None:
         return inner
     return AdvisedSampler(inner, advice, baseline)

@@ -45,9 +45,9 @@ class Attempt(NamedTuple):
     record: TrialRecord | None = None
 
 
-Wish = Callable[[Sequence[Attempt], int], "Point | None"]
-"""From the history and a seed to the point a sampler would like, allowed and new or not; None if
-nothing is left."""
+Wish = Callable[[Sequence[Attempt], int, int], "Point | None"]
+"""From the history, a seed and a number of trials that spare no probe to the point a sampler would
+like, allowed and new or not; None if nothing is left."""
 
 
 class Proposer(Protocol):
@@ -100,10 +100,13 @@ class Sampler:
         self._batch_shares = batch_shares
         self._repeats = repeats
 
-    def propose(self, history: Sequence[Attempt]) -> Config | None:
+    def propose(self, history: Sequence[Attempt], *, beside: int = 0) -> Config | None:
         """The next configuration, None if every allowed one has been tried.
 
         It has been tried before only if it is to be measured again.
+
+        Args:
+            beside: Trials that someone else chose: they inform, but spare none of its probes.
         """
         counted = [attempt for attempt in history if counts(attempt, history)]
         tried = {attempt.config for attempt in counted}
@@ -114,15 +117,16 @@ class Sampler:
         if self._wish is None:
             return next((c for c in self._grid.in_order() if c not in tried), None)
         taken = {p for p in map(self._grid.point, tried) if p is not None}
-        if (probe := self._batch_probe(counted, taken)) is not None:
+        is_early = len(counted) - beside <= len(self._batch_shares)
+        if is_early and (probe := self._batch_probe(taken)) is not None:
             return self._grid.config(probe)
-        if len(counted) <= self._probes:
+        if len(counted) - beside <= self._probes:
             probe = next(self._new_probes(counted, taken), None)
             if probe is not None:
                 return self._grid.config(probe)
         if self._space.allowed_count(len(taken) + 1) <= sum(map(self._grid.allows, taken)):
             return None
-        point = self._wish(history, self._seed + len(counted))
+        point = self._wish(history, self._seed + len(counted), beside)
         if point is not None and not self._repeats:
             point = self._grid.nearest(point, taken)
         return None if point is None else self._grid.config(point)
@@ -140,10 +144,10 @@ class Sampler:
         inside = (a.record for a in history if a.record and self._grid.point(a.config) is not None)
         return [r for r in inside if r.verdict.outcome.informs_search]
 
-    def _batch_probe(self, counted: Sequence[Attempt], taken: set[Point]) -> Point | None:
-        """The next of the larger batches alone, which come among the first trials."""
+    def _batch_probe(self, taken: set[Point]) -> Point | None:
+        """The next of the larger batches alone."""
         base = self._grid.point(self._space.baseline)
-        if base is None or len(counted) > 2 * len(self._batch_shares):
+        if base is None:
             return None
         done = sum(is_batch_only(self._grid.config(point), self._space.baseline) for point in taken)
         probes = (larger_batch(self._grid, base, s) for s in self._batch_shares[done - 1 :])
@@ -320,14 +324,16 @@ def _wishes(space: SearchSpace, name: str, model: StudyModel) -> Wish | None:
         return None
     grid = Grid(space)
     if name == "random":
-        return lambda _history, seed: _random_point(grid, seed)
+        return lambda _history, seed, _beside: _random_point(grid, seed)
     if name == "mechanistic":
         return _mechanistic_wish(grid, model)
     makers: dict[str, Callable[[int], BaseSampler]] = {
         "gp": _gp_sampler,
         "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
     }
-    return lambda history, seed: _optuna_point(grid, space.objective, makers[name](seed), history)
+    return lambda history, seed, _beside: _optuna_point(
+        grid, space.objective, makers[name](seed), history
+    )
 
 
 def _gp_sampler(seed: int) -> BaseSampler:
@@ -374,7 +380,7 @@ def _optuna_point(
 
 
 def _mechanistic_wish(grid: Grid, model: StudyModel) -> Wish:
-    def wish(history: Sequence[Attempt], _seed: int) -> Point | None:
+    def wish(history: Sequence[Attempt], _seed: int, beside: int) -> Point | None:
         inside = [a for a in history if grid.point(a.config) is not None]
         counted = [a for a in inside if counts(a, inside)]
         done = [a.record for a in counted if a.record is not None]
@@ -382,7 +388,7 @@ def _mechanistic_wish(grid: Grid, model: StudyModel) -> Wish:
             done,
             pending={a.config for a in counted if a.record is None},
             barred={r.config for r in done if not r.verdict.outcome.informs_search},
-            number=len(counted),
+            number=len(counted) - beside,
         )
         return None if proposal is None else proposal.row
 

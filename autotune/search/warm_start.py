@@ -1,8 +1,9 @@
 """What an earlier study of the same model on the same kind of device advises to try first.
 
-An earlier study is advice, never data: no record of it enters the model of the new search. What it
-would recommend under the new limits is tried right after the baseline, and what it would have
-tried next only if its figures hold up in the new study. So advice that is right is worth a whole
+An earlier study is advice, never data: no figure of it enters what the new study believes,
+recommends or shows. What it would recommend under the new limits is tried right after the baseline.
+While its figures hold up in the new study, some of the next trials are what a model of both studies
+would try, and the others are the new search's own. So advice that is right is worth most of a
 search, and advice that is wrong costs one trial, of which the new search learns as of any other.
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -29,13 +30,13 @@ from autotune.core.records import (
     TrialRecord,
     Verdict,
 )
+from autotune.search.proposer import PROBES
 from autotune.search.study_model import StudyModel
 from autotune.space.search_space import Parameter, SearchSpace
 
 MAX_TRIALS = 60  # of an earlier study are kept
 LEAST_TRIALS = 3  # measured ones, below which a study has nothing to advise
-MAX_ADVICE = 2
-LAST_ADVICE = 8  # trials after which advice comes too late
+TURNS = (1, 2, 4, 6, 8, 10)  # trials that were begun when advice is asked for; the first is sure
 NEAR = 1.5  # ratio up to which a number that is no choice stands for the nearest one
 
 # Standard deviations of log(figure now / figure then), for the test of agreement.
@@ -205,34 +206,74 @@ class Advice:
         self._space = space
         self._records = tuple(_as_records(past, space))
 
-    @cached_property
-    def configs(self) -> tuple[Config, ...]:
-        """What to try, in this order."""
-        found = dict.fromkeys(self._advised())
-        return tuple(found)[:MAX_ADVICE]
+        self._model = StudyModel(space, space.trial.seed)
 
-    def _advised(self) -> Iterable[Config]:
-        """What was proven for the same goal and limits, then what the trials say of this one's."""
+    @cached_property
+    def best(self) -> Config | None:
+        """What to try first: what was proven for the same goal, else what its trials speak for.
+
+        None if it has nothing to say about this space.
+        """
         is_same_goal = not any(name.startswith(_GOAL) for name in self.differing)
         if is_same_goal and self.past.best is not None:
-            best = _placed(self.past.best, self._space)
-            if best is not None:
-                yield best
-        yield from _advised(self._records, self._space)
+            proven = _placed(self.past.best, self._space)
+            if proven is not None:
+                return proven
+        return self._model.recommended(self._records) or self._likely((), (), ())
 
-    def next(self, tried: Sequence[Config], records: Sequence[TrialRecord]) -> Config | None:
-        """The next configuration to try on its advice; None if there is none, or none any more.
+    def next(
+        self, begun: int, tried: Collection[Config], records: Sequence[TrialRecord]
+    ) -> Config | None:
+        """A configuration to try on its advice, new to this study; None: the search's own turn.
 
         Args:
-            tried: Configurations that were or are being measured, the baseline first.
-            records: Finished trials.
+            begun: Trials so far, the baseline included.
+            tried: Their configurations. `records`: the finished ones.
         """
-        if len(tried) > LAST_ADVICE:
+        if begun not in TURNS or self.best is None:
             return None
-        for turn, config in enumerate(self.configs):
-            if config not in tried:
-                return config if turn == 0 or self.agrees(records) else None
-        return None
+        if begun == TURNS[0]:
+            return None if self.best in tried else self.best
+        if not self.agrees(records):
+            return None
+        done = {record.config for record in records}
+        likely = self._likely(records, [c for c in tried if c not in done], tried)
+        return None if likely in tried else likely
+
+    def turns_taken(self, begun: int, records: Sequence[TrialRecord]) -> int:
+        """About how many of so many trials were tried on its advice."""
+        turns = sum(turn < begun for turn in TURNS)
+        return turns if self.agrees(records) else min(turns, 1)
+
+    def _likely(
+        self,
+        records: Sequence[TrialRecord],
+        pending: Collection[Config],
+        tried: Collection[Config],
+    ) -> Config | None:
+        """What a model of both studies would try next, past figures adapted to present ones."""
+        factors = self._common_factors(records)
+        past = [_scaled(record, factors) for record in self._records if record.config not in tried]
+        if not past:
+            return None
+        number = len(past) + len(records) + PROBES  # no probe: enough is known
+        proposal = self._model.next((*past, *records), pending=pending, number=number)
+        return None if proposal is None else self._model.config(proposal.row)
+
+    def _common_factors(self, records: Sequence[TrialRecord]) -> dict[str, float]:
+        """By which factor each figure is larger now, as far as the scatter lets one tell."""
+        common = COMMON if not self.differing else COMMON_OTHER
+        factors = {}
+        for name, found in self._deviations(self._both(records)):
+            if found.size:
+                shrink = common**2 / (common**2 + SCATTER**2 / found.size)
+                factors[name] = math.exp(shrink * float(found.mean()))
+        return factors
+
+    def _both(self, records: Sequence[TrialRecord]) -> list[tuple[TrialRecord, TrialRecord]]:
+        """Then and now, of the configurations tried in both studies."""
+        now = {r.config: r for r in records if r.verdict.outcome.informs_search}
+        return [(old, now[old.config]) for old in self._records if old.config in now]
 
     def agrees(self, records: Sequence[TrialRecord]) -> bool | None:
         """Whether the earlier figures hold up; None if nothing was measured in both studies.
@@ -240,16 +281,17 @@ class Advice:
         A likelihood ratio test over the configurations of both: either the figures differ by a
         common factor and a little scatter, or they have nothing to do with each other.
         """
-        now = {r.config: r for r in records if r.verdict.outcome.informs_search}
-        both = [(old, now[old.config]) for old in self._records if old.config in now]
+        both = self._both(records)
         if not both:
             return None
         if any(a.verdict.outcome.is_measured != b.verdict.outcome.is_measured for a, b in both):
             return False
         common = COMMON if not self.differing else COMMON_OTHER
-        return sum(_log_ratio(d, common) for d in self._deviations(both)) >= 0
+        return sum(_log_ratio(found, common) for _, found in self._deviations(both)) >= 0
 
-    def _deviations(self, both: Sequence[tuple[TrialRecord, TrialRecord]]) -> Iterable[Floats]:
+    def _deviations(
+        self, both: Sequence[tuple[TrialRecord, TrialRecord]]
+    ) -> Iterable[tuple[str, Floats]]:
         """Per metric that matters, the logarithms of figure now over figure then."""
         objective = self._space.objective
         wanted = [g.metric for g in objective.goals] + [x.metric for x in objective.limits]
@@ -257,7 +299,7 @@ class Advice:
             name = METRICS[metric].field
             pairs = [(getattr(b.measurement, name, None), getattr(a.measurement, name, None))
                      for a, b in both]  # fmt: skip
-            yield np.array([math.log(new / old) for new, old in pairs if new and old])
+            yield name, np.array([math.log(new / old) for new, old in pairs if new and old])
 
 
 def advice_of(past: PastStudy, space: SearchSpace, fingerprint: Mapping[str, str]) -> Advice:
@@ -319,15 +361,10 @@ def _near(parameter: Parameter, value: Scalar) -> Scalar | None:
     return parameter.nearest(value) if is_near else None
 
 
-def _advised(records: Sequence[TrialRecord], space: SearchSpace) -> Iterable[Config]:
-    """What these trials recommend under the space's limits, then what they would try next."""
-    if not records:
-        return
-    model = StudyModel(space, space.trial.seed)
-    best = model.recommended(records)
-    if best is not None:
-        yield best
-    tested = [record.config for record in records]
-    proposal = model.next(records, barred=tested, number=len(records) + LAST_ADVICE)
-    if proposal is not None:
-        yield model.config(proposal.row)
+def _scaled(record: TrialRecord, factors: Mapping[str, float]) -> TrialRecord:
+    """A record with some figures multiplied."""
+    if record.measurement is None:
+        return record
+    known = {n: v for n in factors if (v := getattr(record.measurement, n)) is not None}
+    changed = {name: factors[name] * value for name, value in known.items()}
+    return replace(record, measurements=(replace(record.measurement, **changed),))

@@ -14,8 +14,8 @@ from autotune.core.records import Config, Measurement, TrialRecord, Verdict, Wor
 from autotune.search.advised import with_advice
 from autotune.search.sampler import Attempt, make_sampler
 from autotune.search.warm_start import (
-    LAST_ADVICE,
     MAX_TRIALS,
+    TURNS,
     Advice,
     PastStudy,
     PastTrial,
@@ -174,15 +174,36 @@ def test_its_best_under_the_new_limit_is_tried_after_the_baseline() -> None:
 def test_further_advice_is_taken_only_if_its_figures_hold_up() -> None:
     space = space_with()
     advice = Advice(past_study(space, count=12), space, ())
-    first, second = advice.configs
-    begun = [space.baseline, first]
-    right = [record(i, c, 1.05) for i, c in enumerate(begun)]
+    first = advice.best
+    assert first is not None
+    tried = [space.baseline, first]
+    right = [record(i, c, 1.05) for i, c in enumerate(tried)]
     wrong = [record(0, space.baseline), record(1, first, 0.3)]
-    assert advice.agrees(right) is True and advice.next(begun, right) == second
-    assert advice.agrees(wrong) is False and advice.next(begun, wrong) is None
+    second = advice.next(2, tried, right)
+    assert advice.agrees(right) is True and second not in (None, *tried)
+    assert advice.turns_taken(2, right) == 1
+    assert advice.agrees(wrong) is False and advice.next(2, tried, wrong) is None
     failed = [record(0, space.baseline), record(1, first, outcome=Outcome.OOM)]
     assert advice.agrees(failed) is False
-    assert advice.agrees([]) is None and advice.next(begun, []) is None  # still running elsewhere
+    # Still running elsewhere: then the search goes on by itself.
+    assert advice.agrees([]) is None and advice.next(2, tried, []) is None
+
+
+def test_advice_and_the_search_itself_take_turns() -> None:
+    space = space_with(params=parameters(batch_size=(1, 2, 4, 8, 16, 32), instance_count=(1, 2, 3)))
+    advice = Advice(past_study(space), space, ())
+    inner = make_sampler(space, "mechanistic", 0)
+    sampler = with_advice(inner, advice, space.baseline)
+    history: list[Attempt] = []
+    own = 0
+    for begun in range(12):
+        config = sampler.propose(history)
+        assert config is not None
+        beside = advice.turns_taken(begun, [a.record for a in history if a.record])
+        own += config == inner.propose(history, beside=beside)
+        history.append(Attempt(config, record(begun, config)))
+    assert own >= 12 - len(TURNS)
+    assert advice.turns_taken(12, [a.record for a in history if a.record]) == len(TURNS)
 
 
 def test_a_common_factor_is_no_disagreement_where_conditions_differ() -> None:
@@ -190,25 +211,30 @@ def test_a_common_factor_is_no_disagreement_where_conditions_differ() -> None:
     past = past_study(space, count=24)
     configs = [space.baseline, *list(space.configs())[5:20:5]]
     slower = [record(i, c, 0.6) for i, c in enumerate(configs)]
-    assert Advice(past, space, ("version of torch",)).agrees(slower) is True
+    advice = Advice(past, space, ("version of torch",))
+    assert advice.agrees(slower) is True
+    factors = advice._common_factors(slower)
+    assert 0.6 <= factors["throughput_items_per_s"] < 0.65
+    assert factors["latency_p99_s"] == pytest.approx(1.0)
 
 
 def test_advice_that_comes_late_is_not_taken() -> None:
     space = space_with()
     advice = Advice(past_study(space), space, ())
-    tried = [c for c in space.configs() if c not in advice.configs][: LAST_ADVICE + 1]
-    assert advice.next(tried[:2], []) == advice.configs[0]
-    assert advice.next(tried, []) is None
+    tried = [c for c in space.configs() if c != advice.best][: TURNS[-1] + 1]
+    assert advice.next(1, tried[:1], []) == advice.best
+    records = [record(i, c) for i, c in enumerate(tried)]
+    assert advice.agrees(records) and advice.next(len(tried), tried, records) is None
 
 
 def test_trials_outside_the_new_space_say_nothing() -> None:
     old = space_with()
     narrow = space_with(params=parameters(batch_size=(3, 20, 300), instance_count=(4,)))
     advice = Advice(past_study(old), narrow, ("fixed parameters",))
-    assert advice.configs == ()
+    assert advice.best is None
     wide = space_with(params=parameters(batch_size=(3, 6, 20), instance_count=(1, 2)))
-    config = Advice(past_study(old), wide, ()).configs[0]
-    assert wide.contains(config)  # a batch of 8 then stands for 6 now
+    config = Advice(past_study(old), wide, ()).best
+    assert config is not None and wide.contains(config)  # a batch of 8 then stands for 6 now
 
 
 def test_damaged_trials_are_no_obstacle() -> None:
@@ -220,7 +246,8 @@ def test_damaged_trials_are_no_obstacle() -> None:
         config=Config(batch_size=-5, cores_per_instance="?"), outcome=Outcome.OK, figures={"x": 1.0}
     )
     past = replace(past_study(space), trials=(odd, nonsense))
-    assert all(space.contains(config) for config in Advice(past, space, ()).configs)
+    best = Advice(past, space, ()).best
+    assert best is None or space.contains(best)
 
 
 @pytest.mark.parametrize("name", ["random", "grid"])
