@@ -37,11 +37,13 @@ class Trust(NamedTuple):
         line: "quiet", or "noisy: why".
         warnings: What should be known, though it does not make it noisy.
         level: How noisy: 0 if quiet, else by how many times the bounds are exceeded, added up.
+        may_pass: True if a sign is there that may be gone when it is measured again.
     """
 
     line: str
     warnings: tuple[str, ...]
     level: float
+    may_pass: bool = False
 
     @property
     def is_quiet(self) -> bool:
@@ -49,10 +51,11 @@ class Trust(NamedTuple):
 
 
 class _Sign(NamedTuple):
-    """A sign of noise: in words, and by how many times its bound is exceeded."""
+    """A sign of noise: in words, by how many times its bound is exceeded, whether it may pass."""
 
     text: str
     level: float
+    may_pass: bool = True
 
 
 def trust_of(
@@ -80,7 +83,8 @@ def trust_by_canary(canary_ratio: float | None) -> Trust:
 
 def _trust(signs: Sequence[_Sign], warnings: tuple[str, ...]) -> Trust:
     line = "noisy: " + "; ".join(sign.text for sign in signs) if signs else QUIET
-    return Trust(line, warnings, sum(sign.level for sign in signs))
+    level = sum(sign.level for sign in signs)
+    return Trust(line, warnings, level, any(sign.may_pass for sign in signs))
 
 
 def outside_level(samples: Samples, canary_ratio: float | None) -> float:
@@ -128,6 +132,7 @@ def _canary_signs(canary_ratio: float | None) -> Iterator[_Sign]:
             f"the machine ran {slower:.0%} slower than at its best in this study (throttling, or "
             "a neighbour on its caches?)",
             slower / (1.0 - MIN_CANARY_RATIO),
+            may_pass=False,
         )
 
 

@@ -103,11 +103,28 @@ def test_a_throttling_machine_is_named_and_not_measured_again(tmp_path: Path) ->
     assert {len(r.measurements) for r in records} == {1}  # it would be as slow again
 
 
-def test_a_machine_that_slows_within_a_window_drifts(tmp_path: Path) -> None:
-    space = make_space(throttle_per_s=0.25, throttle_from_s=6.0, throttle_floor=0.5)
-    assert any(
-        "drift within the window: calls became" in line for line in lines(run(space, tmp_path))
+def test_a_neighbour_on_a_slow_machine_is_worth_a_repeat(tmp_path: Path) -> None:
+    space = make_space(
+        neighbour_share=0.4,
+        neighbour_from_s=29.0,
+        neighbour_until_s=33.0,
+        throttle_per_s=0.02,
+        throttle_from_s=20.0,
+        throttle_floor=0.8,
     )
+    records = run(space, tmp_path)
+    (repeated,) = (r for r in records if len(r.measurements) > 1)
+    assert "another process" in repeated.measurements[0].trust
+    assert repeated.measurement is not None
+    assert repeated.measurement.trust.startswith("noisy: the machine ran 20% slower")
+
+
+def test_a_machine_that_slows_within_a_window_drifts(tmp_path: Path) -> None:
+    records = run(
+        make_space(throttle_per_s=0.25, throttle_from_s=6.0, throttle_floor=0.5), tmp_path
+    )
+    said = [m.trust for r in records for m in r.measurements]
+    assert any("drift within the window: calls became" in line for line in said)
 
 
 def test_the_first_trial_may_be_cold(tmp_path: Path) -> None:
