@@ -73,13 +73,40 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """How long the items of a sequence model are.
+
+    Attributes:
+        values: Lengths to draw from, each as likely as it is often there; if empty, all whole
+            numbers from `low` to `high` alike.
+        multiple_of: A batch is padded to its longest item, rounded up to a multiple of this.
+    """
+
+    values: tuple[int, ...] = ()
+    low: int = 1
+    high: int = 1
+    multiple_of: int = 1
+
+    @property
+    def longest(self) -> int:
+        """The length that the longest batch is padded to."""
+        return self.padded(max(self.values, default=self.high))
+
+    def padded(self, length: int) -> int:
+        """What a batch is padded to whose longest item has this length."""
+        return -(-length // self.multiple_of) * self.multiple_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
     """One input tensor of a model.
 
     Attributes:
-        shape: Sizes; the text "batch" stands for the batch axis, which need not be first.
+        shape: Sizes; the text "batch" stands for the batch axis, which need not be first, and
+            "length" for an axis along which items differ in length.
         low, high: Range of random data, `high` exclusive for integers; None: the dtype's
             default (0 and 2 for integers, standard normal for floats).
+        lengths: Of the axis called "length"; beyond an item's length there are zeros.
     """
 
     name: str
@@ -87,10 +114,23 @@ class InputSpec:
     dtype: str = "float32"
     low: float | None = None
     high: float | None = None
+    lengths: Lengths | None = None
 
-    def sizes(self, batch_size: int) -> tuple[int, ...]:
-        """The concrete shape for a batch size."""
-        return tuple(batch_size if size == "batch" else int(size) for size in self.shape)
+    def sizes(self, batch_size: int, length: int | None = None) -> tuple[int, ...]:
+        """The concrete shape for a batch size, and a length; None: the longest there is."""
+        longest = self.lengths.longest if self.lengths else 1
+        named = {"batch": batch_size, "length": longest if length is None else length}
+        return tuple(named[size] if isinstance(size, str) else size for size in self.shape)
+
+    def at_length(self, length: int) -> InputSpec:
+        """The same for items that all have this length."""
+        shape = tuple(length if size == "length" else size for size in self.shape)
+        return replace(self, shape=shape, lengths=None)
+
+    @property
+    def length_axis(self) -> int | None:
+        """The axis along which items differ in length, None for an input without one."""
+        return self.shape.index("length") if "length" in self.shape else None
 
     @property
     def batch_axis(self) -> int | None:
@@ -114,6 +154,7 @@ class WorkloadSpec:
             and seed, a command's words and metrics), as plain data.
         base_dir: Directory of the space file, against which relative paths were resolved.
         call: How a torch model gets its inputs: one of `CALLS`.
+        lengths: Of the items, where inputs have an axis "length".
         artifact: Directory of what was made of the model for its runtime outside of any trial
             (an ONNX export); empty if nothing was.
     """
@@ -125,6 +166,7 @@ class WorkloadSpec:
     options: Mapping[str, object] = field(default_factory=dict)
     base_dir: str = ""
     call: str = "auto"
+    lengths: Lengths | None = None
     artifact: str = ""
 
 
@@ -228,6 +270,7 @@ class InstanceFacts:
         copies_per_call: Host-to-device copy operations of one call.
         memory_peak_bytes: Peak of private memory since the window began; None: unknown.
         precision: The precision that really ran.
+        tokens_per_item: Mean length of the items, padding not counted; None: they have none.
         pads: True if a call for fewer items than a batch runs the whole batch all the same.
     """
 
@@ -245,6 +288,7 @@ class InstanceFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     pads: bool = False
+    tokens_per_item: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,6 +454,7 @@ class Measurement:
 
     Attributes:
         throughput_items_per_s: Items per second of wall-clock time, with its 95 % interval.
+        throughput_tokens_per_s: The same in tokens, padding not counted; None without lengths.
         arrival_rate_per_s: Requests per second that arrived under an open load; where the rate
             is sought, the highest that holds.
         latency_*_s: Of one call, of one request under an open load, from due to end;
@@ -427,6 +472,7 @@ class Measurement:
 
     throughput_items_per_s: float | None = None
     throughput_ci95_items_per_s: tuple[float, float] | None = None
+    throughput_tokens_per_s: float | None = None
     arrival_rate_per_s: float | None = None
     call_count: int | None = None
     latency_mean_s: float | None = None

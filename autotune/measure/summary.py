@@ -71,6 +71,7 @@ def _from_samples(samples: Samples) -> Measurement:
     return Measurement(
         throughput_items_per_s=rate,
         throughput_ci95_items_per_s=interval,
+        throughput_tokens_per_s=_in_tokens(rate, facts),
         arrival_rate_per_s=samples.rate_per_s,
         call_count=int(samples.start_s.size),
         latency_mean_s=float(latency_s.mean()),
@@ -163,6 +164,12 @@ def _stage_figures(samples: Samples) -> dict[str, Any]:
             figures[f"{stage}_mean_s"] = float(times_s.mean())
             figures[f"{stage}_p99_s"] = quantile(times_s, 0.99)
     return figures
+
+
+def _in_tokens(rate: float, facts: tuple[InstanceFacts, ...]) -> float | None:
+    """Items per second in tokens; instances take turns with the same requests."""
+    tokens = facts[0].tokens_per_item if facts else None
+    return None if tokens is None else rate * tokens
 
 
 def _total_memory(facts: tuple[InstanceFacts, ...]) -> int | None:

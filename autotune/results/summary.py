@@ -124,6 +124,10 @@ def figures(result: StudyResult) -> list[Figure]:
         return []
     measurement = shown.measurement
     tiles = [_throughput_figure(measurement), _latency_figure(result, shown, measurement)]
+    if measurement.throughput_tokens_per_s is not None:
+        tokens = words.metric_text("throughput", measurement.throughput_tokens_per_s)
+        figure, detail = tokens.removesuffix("/s"), "padding not counted"
+        tiles.insert(1, Figure(name="Throughput, tokens/s", figure=figure, detail=detail))
     if result.knee is not None:
         tiles.insert(0, _knee_figure(result, result.knee))
     if result.config is not None:

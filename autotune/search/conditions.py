@@ -28,6 +28,8 @@ def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "precision": workload.precision,
         "inputs": "; ".join(map(str, workload.inputs)),
         "workload options": _plain(workload.options),
+        **({"lengths": str(workload.lengths)} if workload.lengths else {}),
+        **({"call": workload.call} if workload.call != "auto" else {}),
         **_content(workload),
         "device": f"{info.kind}: {info.description}",
         "core count": str(info.core_count),

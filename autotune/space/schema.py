@@ -82,6 +82,7 @@ class WorkloadSection(Section):
     precision: Annotated[str, BeforeValidator(scalars.one_of(PRECISIONS))] | None = None
     inputs: Annotated[list[InputSection], BeforeValidator(_items)] | None = None
     call: Annotated[str, BeforeValidator(scalars.one_of(CALLS))] | None = None
+    lengths: AnyNode | None = None
     options: AnyNode | None = None
     command: AnyNode | None = None
     shell: Flag | None = None
@@ -91,6 +92,15 @@ class WorkloadSection(Section):
     simulated: Text | None = None
     noise: Noise | None = None
     seed: Seed | None = None
+
+
+class LengthsSection(Section):
+    """How long items are: values to draw from, or a range."""
+
+    values: Annotated[list[AnyNode], BeforeValidator(_items)] | None = None
+    low: Count | None = None
+    high: Count | None = None
+    multiple_of: Count = 1
 
 
 class MetricSection(Section):

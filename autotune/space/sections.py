@@ -12,13 +12,14 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from autotune.core.objective import METRICS, Goal, Limit, Objective
-from autotune.core.records import Config, InputSpec, Load, Scalar, WorkloadSpec
+from autotune.core.records import Config, InputSpec, Lengths, Load, Scalar, WorkloadSpec
 from autotune.space import command, scalars
 from autotune.space.parameters import Readers, Refused, mapping, read_value
 from autotune.space.rules import CORE_PARTS, DEFAULTS, DEVICE_FACTS, Rule
 from autotune.space.schema import (
     ConfirmSection,
     InputSection,
+    LengthsSection,
     LoadSection,
     MetricSection,
     Section,
@@ -34,6 +35,7 @@ MAX_NAME_CHARS = 100
 MAX_NAME_BYTES = 200  # the name becomes a directory
 MAX_RULES = 100
 MAX_AXES = 8
+MAX_LENGTHS = 100_000
 MAX_GOALS = 4
 MAX_WEIGHT = 10.0
 S = TypeVar("S", bound=Section)
@@ -41,7 +43,7 @@ S = TypeVar("S", bound=Section)
 _KINDS = ("model", "command", "replay", "simulated")
 _BELONGS = {
     "runtime": ("model",), "precision": ("model",), "inputs": ("model",), "options": ("model",),
-    "call": ("model",),
+    "call": ("model",), "lengths": ("model",),
     "shell": ("command",), "metrics": ("command",), "parser": ("command",),
     "noise": ("replay", "simulated", "command"), "seed": ("replay", "simulated"),
 }  # fmt: skip
@@ -126,6 +128,7 @@ def _model(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Workload
         options=_options(section.options) if section.options is not None else {},
         base_dir=str(base_dir),
         call=section.call or "auto",
+        lengths=_lengths(section.lengths) if section.lengths is not None else None,
     )
 
 
@@ -159,8 +162,9 @@ def _inputs(sections: list[InputSection]) -> list[InputSpec]:
                 f"{len(section.shape)} axes; at most {MAX_AXES}", "inputs", index, "shape"
             )
         shape = tuple(_axis(node, index, axis) for axis, node in enumerate(section.shape))
-        if shape.count("batch") > 1:
-            raise Refused("'batch' stands for one axis only", "inputs", index, "shape")
+        for name in ("batch", "length"):
+            if shape.count(name) > 1:
+                raise Refused(f"'{name}' stands for one axis only", "inputs", index, "shape")
         low, high = section.low, section.high
         if low is not None and high is not None and low >= high:
             raise Refused(f"low {low:g} is not below high {high:g}", "inputs", index, "low")
@@ -170,13 +174,41 @@ def _inputs(sections: list[InputSection]) -> list[InputSpec]:
     return inputs
 
 
+def _lengths(node: Node) -> Lengths:
+    """A list of lengths to draw from, or {low, high}, {values}, each with multiple_of."""
+    if isinstance(node.value, list):
+        return Lengths(values=_whole_numbers(node.value, "lengths"))
+    section = _section(LengthsSection, node, "lengths")
+    low, high = section.low, section.high
+    if section.values is not None and low is None and high is None:
+        values = _whole_numbers(section.values, "lengths", "values")
+        return Lengths(values=values, multiple_of=section.multiple_of)
+    if section.values is not None or low is None or high is None:
+        raise Refused("give low and high, or values to draw from", "lengths")
+    if low > high:
+        raise Refused(f"low {low} is above high {high}", "lengths", "low")
+    return Lengths(low=low, high=high, multiple_of=section.multiple_of)
+
+
+def _whole_numbers(items: list[Node], *path: str) -> tuple[int, ...]:
+    if not 1 <= len(items) <= MAX_LENGTHS:
+        raise Refused(f"{len(items)} values; give 1 to {MAX_LENGTHS}", *path)
+    numbers: list[int] = []
+    for index, item in enumerate(items):
+        try:
+            numbers.append(scalars.whole()(item))
+        except ValueError as error:
+            raise Refused(str(error), *path, index) from None
+    return tuple(numbers)
+
+
 def _axis(node: Node, index: int, axis: int) -> int | str:
-    if node.value == "batch":
-        return "batch"
+    if node.value in ("batch", "length"):
+        return str(node.value)
     try:
         return scalars.whole()(node)
     except ValueError as error:
-        raise Refused(f"{error}, or 'batch'", "inputs", index, "shape", axis) from None
+        raise Refused(f"{error}, or 'batch', 'length'", "inputs", index, "shape", axis) from None
 
 
 def _command(section: WorkloadSection, base_dir: Path) -> WorkloadSpec:

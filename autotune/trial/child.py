@@ -43,6 +43,7 @@ from autotune.trial.step import Stepper, compose
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
 from autotune.workloads.data import make_requests, ring_size
+from autotune.workloads.lengths import staged, tokens_per_item
 from autotune.workloads.probes import make_probes
 
 OOM_SCORE = "1000"  # the kernel takes a trial before it takes the tool
@@ -75,6 +76,7 @@ class Instance:
         self._alone, self._clock = alone, clock
         self._warm = WarmUpResult(count=0, is_steady=True)
         self._calls_made = 0
+        self._tokens_per_item = 0.0
         cores = spec.cores[index]
         device.bind(cores)
         began_s = clock.now_s()
@@ -118,7 +120,7 @@ class Instance:
             return None, 0.0
         config = self._spec.config
         probes = make_probes(self._program.inputs, config.batch_size, self._spec.seed)
-        staging = self._stage(self._program.inputs, probes.requests, config)
+        staging = staged(self._stage, self._program.inputs, probes.requests, config)
         return answer(self._program, staging, self._device, config, probes.items, self._clock)
 
     @property
@@ -131,8 +133,10 @@ class Instance:
         if self._program.step is not None:
             return compose(self._program, None, self._device, config, self._clock)
         inputs, size = self._program.inputs, config.batch_size
-        requests = make_requests(inputs, size, ring_size(inputs, size), self._spec.seed)
-        staging = self._stage(inputs, requests, config)
+        ring = ring_size(inputs, size)
+        self._tokens_per_item = tokens_per_item(inputs, size, ring, self._spec.seed)
+        requests = make_requests(inputs, size, ring, self._spec.seed)
+        staging = staged(self._stage, inputs, requests, config)
         return compose(self._program, staging, self._device, config, self._clock)
 
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
@@ -195,6 +199,7 @@ class Instance:
             versions={**program.versions, **self._spec.environment, **self._device.facts()},
             notes=(*self._notes, *program.notes, *self._step.notes),
             pads=self._step.pads,
+            tokens_per_item=self._tokens_per_item or None,
         )
 
 

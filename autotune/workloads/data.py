@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from autotune.core.errors import UsageError
 from autotune.core.records import InputSpec
+from autotune.workloads.lengths import draw_lengths, lengths_of, padded
 
 MIN_RING = 2  # a model must not be able to answer from the last call's values
 MAX_RING = 8
+MAX_LENGTHS_RING = 64
 RING_BYTES = 64 * 2**20
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
@@ -26,11 +28,15 @@ DTYPES = tuple(_NUMPY_TYPES)
 
 
 def ring_size(inputs: Sequence[InputSpec], batch_size: int) -> int:
-    """How many different requests to take turns with: 2 to 8, within about 64 MiB."""
+    """How many different requests to take turns with: 2 to 8, within about 64 MiB.
+
+    Of items that differ in length up to 64, as a few batches do not stand for all lengths.
+    """
+    most = MAX_RING if lengths_of(inputs) is None else MAX_LENGTHS_RING
     request_bytes = sum(
         math.prod(spec.sizes(batch_size)) * np.dtype(_numpy_type(spec)).itemsize for spec in inputs
     )
-    return max(MIN_RING, min(MAX_RING, RING_BYTES // max(1, request_bytes)))
+    return max(MIN_RING, min(most, RING_BYTES // max(1, request_bytes)))
 
 
 def make_requests(
@@ -46,12 +52,22 @@ def make_requests(
     Raises:
         UsageError: An input's dtype is not known.
     """
-    return [
+    requests = [
         [
             _draw(spec, batch_size, np.random.default_rng((seed, number, index)))
             for index, spec in enumerate(inputs)
         ]
         for number in range(ring)
+    ]
+    lengths = lengths_of(inputs)
+    if lengths is None:
+        return requests
+    return [
+        [
+            padded(spec, array, draw_lengths(lengths, batch_size, seed, number))
+            for spec, array in zip(inputs, request, strict=True)
+        ]
+        for number, request in enumerate(requests)
     ]
 
 

@@ -64,7 +64,16 @@ def write_onnx(built: Built, path: Path) -> None:
     if not isinstance(model, torch.nn.Module):
         raise UsageError("only an nn.Module can be exported, not a function")
     batch = torch.export.Dim("batch")
-    shapes = tuple({} if item.batch_axis is None else {item.batch_axis: batch} for item in inputs)
+    longest = max((i.lengths.longest for i in inputs if i.lengths), default=2)
+    length = torch.export.Dim("length", max=longest)  # models have a limit of their own
+    shapes = tuple(
+        {
+            axis: size
+            for axis, size in ((item.batch_axis, batch), (item.length_axis, length))
+            if axis is not None
+        }
+        for item in inputs
+    )
     tensors = _tensors(inputs, EXAMPLE_BATCH, 0)
     with torch.no_grad():
         traced = torch.export.export(_together(built), (tensors,), dynamic_shapes=(shapes,))

@@ -26,6 +26,7 @@ from autotune.core.records import InputSpec, WorkloadSpec
 from autotune.core.text import clean
 from autotune.workloads import torch_module, user_code
 from autotune.workloads.base import Limits
+from autotune.workloads.lengths import with_lengths
 from autotune.workloads.onnx_file import OnnxFile, read_onnx
 from autotune.workloads.onnx_inputs import BatchInputs, batch_inputs
 
@@ -170,7 +171,8 @@ def cache_dir() -> Path:
 
 def _file(spec: WorkloadSpec) -> tuple[OnnxFile, BatchInputs]:
     file = read_onnx(Path(spec.base_dir, spec.model))
-    return file, batch_inputs(file, spec.inputs)
+    found = batch_inputs(file, spec.inputs)
+    return file, replace(found, inputs=with_lengths(found.inputs, spec.lengths))
 
 
 def _key(spec: WorkloadSpec, seed: int) -> str:

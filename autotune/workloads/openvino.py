@@ -20,6 +20,7 @@ from autotune.devices.host_staging import Bound, HostStaging
 from autotune.devices.staging import SLOT_COUNT
 from autotune.workloads import exported
 from autotune.workloads.base import Context, Limits, Program
+from autotune.workloads.lengths import lengths_of
 
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 HINTS = ("none", "latency", "throughput")
@@ -88,7 +89,8 @@ def program(context: Context) -> Program:
             f"workload.runtime: openvino is run on the CPU only, not on {context.framework_device}"
         )
     model = exported.model_of(_as_float32(spec))
-    is_static = model.fixed_batch is not None or not config.get("openvino.dynamic_shape", False)
+    is_dynamic = bool(config.get("openvino.dynamic_shape", False)) or lengths_of(model.inputs)
+    is_static = model.fixed_batch is not None or not is_dynamic
     size = config.batch_size // config.micro_batch_count
     began_s = context.clock.now_s()
     compiled = _compiled(ov, model, settings(config, spec.precision), size if is_static else None)
@@ -134,7 +136,7 @@ def _compiled(
         graph = core.read_model(str(model.path))
         unknown = -1 if batch_size is None else batch_size
         graph.reshape(
-            {item.name: ov.PartialShape(list(item.sizes(unknown))) for item in model.inputs}
+            {item.name: ov.PartialShape(list(item.sizes(unknown, -1))) for item in model.inputs}
         )
     except RuntimeError as error:
         words = str(error).strip().splitlines()

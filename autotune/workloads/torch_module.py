@@ -17,6 +17,7 @@ from autotune.workloads import user_code
 from autotune.workloads.base import Context, Program
 from autotune.workloads.calling import caller, required_parameters
 from autotune.workloads.data import DTYPES, make_requests
+from autotune.workloads.lengths import lengths_of, with_lengths
 
 if TYPE_CHECKING:
     import torch
@@ -109,6 +110,13 @@ def _check_built_in(spec: WorkloadSpec) -> None:
     if size not in SIZES:
         raise UsageError(f"workload.options.size: unknown size {size!r}; known: {', '.join(SIZES)}")
     longest = LENGTHS.get(spec.model, 1)
+    if spec.lengths is not None and spec.model in LENGTHS:
+        if "length" in spec.options:
+            raise UsageError("workload.options.length: lengths says it already; leave one out")
+        if spec.lengths.longest > longest:
+            raise UsageError(
+                f"workload.lengths: {spec.lengths.longest} is above the {longest} of {spec.model}"
+            )
     if not isinstance(length, int) or not 1 <= length <= longest:
         raise UsageError(
             f"workload.options.length: {length!r} is not a whole number from 1 to {longest}"
@@ -198,6 +206,7 @@ def build(spec: WorkloadSpec, *, seed: int, config: Config, device: str) -> Buil
     if spec.precision != "float32":
         _module(model, "workload.precision").to(dtype=getattr(torch, spec.precision))
     inputs = tuple(_in_precision(item, spec.precision) for item in inputs)
+    inputs = with_lengths(inputs, spec.lengths)
     call = caller(model, [item.name for item in inputs], spec.call)
     return Built(model=model, call=call, inputs=inputs, notes=notes)
 
@@ -251,7 +260,7 @@ def _compiled(
     began_s = context.clock.now_s()
     try:
         torch._inductor.config.compile_threads = 1  # no pool of processes beside the instance
-        compiled = torch.compile(call, dynamic=False)
+        compiled = torch.compile(call, dynamic=lengths_of(inputs) is not None)
         _inference(compiled)(*tensors)
     except Exception as error:
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
@@ -263,7 +272,10 @@ def _compiled(
 def _made(spec: WorkloadSpec, config: Config) -> Any:
     factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
     if factory is None:
-        return importlib.import_module(MODELS[spec.model]).build(**spec.options)
+        options = dict(spec.options)
+        if spec.lengths is not None and spec.model in LENGTHS:
+            options["length"] = "length"
+        return importlib.import_module(MODELS[spec.model]).build(**options)
     return user_code.call(user_code.load(factory), str(factory), spec.options, config)
 
 

@@ -115,3 +115,15 @@ def test_the_trust_line_says_what_an_open_limit_needs(make_trial: Trial) -> None
     assert trust_text(both) == "undecided: needs 12.0 s more; noisy: a neighbour"
     unknown = replace(record, verdict=replace(unsure, needed_s=None))
     assert trust_text(unknown) == "undecided: it is not known what it needs"
+
+
+def test_tokens_are_shown_where_items_have_lengths(make_study: Make) -> None:
+    result = make_study()
+    shown = result.recommendation.record
+    assert shown is not None and shown.measurement is not None
+    assert "Throughput, tokens/s" not in [figure.name for figure in figures(result)]
+    measurement = replace(shown.measurement, throughput_tokens_per_s=12_345.0)
+    record = replace(shown, measurements=(measurement,))
+    result = replace(result, recommendation=replace(result.recommendation, record=record))
+    (tokens,) = (figure for figure in figures(result) if "tokens" in figure.name)
+    assert (tokens.figure, tokens.detail) == ("12,345", "padding not counted")

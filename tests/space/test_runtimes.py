@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from autotune.core.records import Config
+from autotune.core.records import Config, Lengths
 from autotune.devices import find_device
 from autotune.space.runtimes import READERS, workloads_of
 from autotune.trial.group import group_spec
@@ -106,3 +106,33 @@ def test_a_replay_may_have_columns_of_these_names(load, tmp_path):
     space = load("workload: {replay: grid.csv}\nparams: {runtime: [mine]}")
     assert space.parameter("runtime").choices == ("mine",)
     assert "runtime" in READERS
+
+
+@pytest.mark.parametrize(
+    ("written", "lengths"),
+    [
+        ("{low: 8, high: 128}", Lengths(low=8, high=128)),
+        ("{low: 8, high: 128, multiple_of: 16}", Lengths(low=8, high=128, multiple_of=16)),
+        ("[12, 30, 30]", Lengths(values=(12, 30, 30))),
+        ("{values: [12, 30], multiple_of: 8}", Lengths(values=(12, 30), multiple_of=8)),
+    ],
+)
+def test_lengths_are_a_range_or_values(load, written: str, lengths: Lengths):
+    space = load(f"workload: {{model: minilm, lengths: {written}}}")
+    assert space.workload.lengths == lengths
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{low: 8}", "lengths: give low and high, or values"),
+        ("{low: 8, high: 4}", "lengths.low: low 8 is above high 4"),
+        ("[12, 0]", "lengths[1]: 0 is below 1"),
+        ("[]", "lengths: 0 values"),
+        ("{lo: 8}", "lengths.lo: unknown key 'lo'; did you mean 'low'?"),
+        ("{values: [1], low: 2}", "lengths: give low and high, or values"),
+    ],
+)
+def test_wrong_lengths_are_refused(refusal, written: str, message: str):
+    said = refusal(f"workload: {{model: minilm, lengths: {written}}}")
+    assert said.startswith(f"t.yaml:1: workload.{message}")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from autotune.core.errors import UnavailableError, UsageError
-from autotune.core.records import Config, InputSpec, WorkloadSpec
+from autotune.core.records import Config, InputSpec, Lengths, WorkloadSpec
 from autotune.workloads import check_workload, preload_modules, user_code
 from autotune.workloads.base import Program
 from autotune.workloads.data import make_requests
@@ -389,3 +389,33 @@ def test_a_built_in_is_preloaded_with_its_parts() -> None:
     assert "autotune.workloads.models.dlrm" in preload_modules(
         WorkloadSpec(kind="torch", model="dlrm")
     )
+
+
+# --- lengths -----------------------------------------------------------------------------------
+
+
+def test_padding_does_not_change_what_a_built_in_computes_of_an_item(build_program: Build) -> None:
+    program = build_program(
+        "minilm", options={"size": "small"}, lengths=Lengths(low=4, high=30, multiple_of=8)
+    )
+    alone, many = (make_requests(program.inputs, size, 1, 0)[0] for size in (1, 12))
+    assert alone[0].shape[1] < many[0].shape[1]
+    length = int(alone[1].sum())
+    assert program.run is not None
+    one, other = (program.run(*map(torch.as_tensor, r))[0][0, :length] for r in (alone, many))
+    assert torch.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "message"),
+    [
+        (Lengths(low=4, high=600), {}, r"lengths: 600 is above the 512 of minilm"),
+        (Lengths(values=(5,)), {"length": 9}, "lengths says it already"),
+    ],
+)
+def test_lengths_that_a_built_in_does_not_take_are_refused(
+    lengths: Lengths, options: dict[str, object], message: str
+) -> None:
+    spec = WorkloadSpec(kind="torch", model="minilm", lengths=lengths, options=options)
+    with pytest.raises(UsageError, match=message):
+        check_workload(spec)
