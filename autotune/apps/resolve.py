@@ -302,11 +302,10 @@ def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
     trial, confirm, load = space.trial, space.confirm, space.objective.load
     window = format_duration(trial.duration_s) if trial.duration_s else f"{trial.iterations} calls"
     time_s, gain = space.budget.time_s, space.budget.gain
-    goals = " and ".join(goal.metric for goal in space.objective.goals)
     return {
         "workload": _workload_text(space),
         "device": space.device,
-        "objective": f"{space.objective.name} (goal: {goals})",
+        "objective": f"{space.objective.name} ({_goals_text(space.objective)})",
         "limits": ", ".join(map(limit_text, space.objective.limits)) or "none",
         "load": load.kind + (f" at {load.rate_per_s:g}/s" if load.rate_per_s else ""),
         **{p.name: ", ".join(value_text(p.name, c) for c in p.choices) for p in space.params},
@@ -332,6 +331,15 @@ def _sampler_text(space: SearchSpace) -> str:
         return space.sampler
     name, why = chosen(space)
     return f"auto: {name}, {why}" if why else f"auto: {name}"
+
+
+def _goals_text(objective: Objective) -> str:
+    metrics = [goal.metric for goal in objective.goals]
+    if objective.front:
+        return f"the front of {' and '.join(metrics)}"
+    if objective.is_weighted:
+        return f"goals: {', '.join(f'{g.metric} x {g.weight:g}' for g in objective.goals)}"
+    return f"goal: {metrics[0]}"
 
 
 def _rules_text(space: SearchSpace, info: DeviceInfo) -> str:

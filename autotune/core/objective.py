@@ -90,7 +90,7 @@ class Objective:
     front: bool = False
 
     @property
-    def is_weighed(self) -> bool:
+    def is_weighted(self) -> bool:
         """True if several goals count together as one figure."""
         return len(self.goals) > 1 and not self.front
 

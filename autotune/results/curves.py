@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
-from autotune.core.units import format_size
 from autotune.results.charts import Axis, Chart, Look, Mark, Point, Series
 from autotune.results.study_result import StudyResult
 from autotune.results.words import (
@@ -246,7 +245,7 @@ def _axis(result: StudyResult, metric: str) -> Axis:
     return Axis(
         label=metric_label(metric),
         log=unit == "duration",
-        tick_text={"duration": _duration_tick, "size": format_size}.get(unit, _count_tick),
+        tick_text={"duration": _duration_tick, "size": _size_tick}.get(unit, _count_tick),
         limit=limit.bound if limit else None,
         limit_label=limit_text(limit) if limit else "",
     )
@@ -286,6 +285,11 @@ def _duration_tick(seconds: float) -> str:
         if seconds >= 0.9999 * factor:
             return f"{seconds / factor:.4g} {unit}"
     return f"{seconds * 1e9:.4g} ns"
+
+
+def _size_tick(size_bytes: float) -> str:
+    """In decimal units, as ticks are decimal."""
+    return f"{_count_tick(size_bytes)}B"
 
 
 def _count_tick(value: float) -> str:

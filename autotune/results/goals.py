@@ -29,7 +29,7 @@ def improvements(
     return ratios
 
 
-def weighed_gain(ratios: dict[str, float], objective: Objective) -> float | None:
+def weighted_gain(ratios: dict[str, float], objective: Objective) -> float | None:
     """The product of the improvements, each to the power of its weight; None if one is unknown."""
     total = 0.0
     for goal in objective.goals:
@@ -43,10 +43,10 @@ def weighed_gain(ratios: dict[str, float], objective: Objective) -> float | None
 def least_gain(
     record: TrialRecord, base: TrialRecord, objective: Objective, compared: Comparison | None
 ) -> float | None:
-    """The weighed gain with the lower end of a rate's interval; other goals have none."""
+    """The weighted gain with the lower end of a rate's interval; other goals have none."""
     ratios = improvements(record, base, objective, compared)
     for metric in RATES:
         if metric in ratios and compared is not None:
             least = compared.ratio_ci[0] if compared.ratio_ci else compared.least_ratio
             ratios[metric] = max(least, 1e-9)
-    return weighed_gain(ratios, objective)
+    return weighted_gain(ratios, objective)

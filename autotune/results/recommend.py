@@ -15,7 +15,7 @@ from autotune.measure.noise import QUIET, speed_left
 from autotune.results.batch_knee import StudyKnee, pick_knee, study_knee
 from autotune.results.front import front_records, spread
 from autotune.results.gain import chained
-from autotune.results.goals import RATES, improvements, least_gain, weighed_gain
+from autotune.results.goals import RATES, improvements, least_gain, weighted_gain
 from autotune.results.words import (
     config_text,
     factor_text,
@@ -251,8 +251,8 @@ GAIN_WITHOUT_INTERVAL = (
     "the gain has no interval: each configuration's rate was sought on its own, not in pairs; "
     "the rate shown to hold is above what the baseline may hold"
 )
-WEIGHED_WITHOUT_INTERVAL = (
-    "the weighed gain holds with the least throughput of its interval; the other goals are fresh "
+WEIGHTED_WITHOUT_INTERVAL = (
+    "the weighted gain holds with the least throughput of its interval; the other goals are fresh "
     "figures without one"
 )
 _BROKEN = 2
@@ -343,7 +343,7 @@ def _pick(
         ratios = improvements(record, baseline, objective, against.get(record.config))
         if record.config not in against:  # an accident of its rounds: nothing speaks for it
             ratios |= {metric: 1.0 for metric in RATES if metric in ratios}
-        return weighed_gain(ratios, objective) or 0.0
+        return weighted_gain(ratios, objective) or 0.0
 
     held = [r for r in fresh if r.verdict.outcome is Outcome.OK]
     unsure = [r for r in fresh if r.verdict.outcome is Outcome.UNDECIDED]
@@ -376,11 +376,11 @@ def _status(
         return "confirmed", ()
     if base is not None and winner.config == base.config:
         return "confirmed", ("no tested configuration was shown to be better than the baseline",)
-    if objective.is_weighed and base is not None and base.measurement is not None:
+    if objective.is_weighted and base is not None and base.measurement is not None:
         least = least_gain(winner, base, objective, compared)
         if least is None or least <= 1.0:
-            return "undecided", ("a gain over the baseline in the weighed goals is not shown",)
-        return "confirmed", (WEIGHED_WITHOUT_INTERVAL,)
+            return "undecided", ("a gain over the baseline in the weighted goals is not shown",)
+        return "confirmed", (WEIGHTED_WITHOUT_INTERVAL,)
     if not _wants_throughput(objective):
         return "confirmed", ()
     if compared is None:

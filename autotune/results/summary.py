@@ -14,6 +14,7 @@ from autotune.results import words
 from autotune.results.batch_knee import StudyKnee, delivered_share
 from autotune.results.curves import latency_metric
 from autotune.results.gain import interval95
+from autotune.results.goals import weighted_gain
 from autotune.results.recommend import is_batch_only, why_infeasible
 from autotune.results.study_result import StudyResult, WarmStart
 
@@ -130,6 +131,8 @@ def figures(result: StudyResult) -> list[Figure]:
         tiles.insert(1, Figure(name="Throughput, tokens/s", figure=figure, detail=detail))
     if result.knee is not None:
         tiles.insert(0, _knee_figure(result, result.knee))
+    if result.config is not None and result.facts.objective.is_weighted:
+        tiles.insert(0, _weighted_figure(result))
     if result.config is not None:
         tiles.append(_gain_figure(result))
     if result.config is not None and result.knee is None and not result.front:
@@ -165,6 +168,14 @@ def _latency_figure(result: StudyResult, shown: TrialRecord, measurement: Measur
     name = words.metric_label(metric)
     figure = words.metric_text(metric, getattr(measurement, field))
     return Figure(name=name[0].upper() + name[1:], figure=figure, detail=detail)
+
+
+def _weighted_figure(result: StudyResult) -> Figure:
+    objective = result.facts.objective
+    gain = weighted_gain(result.improvements, objective) if result.improvements else None
+    weights = ", ".join(f"{words.metric_label(g.metric)} × {g.weight:g}" for g in objective.goals)
+    figure = words.UNKNOWN if gain is None else words.factor_text(gain)
+    return Figure(name="Weighted gain", figure=figure, detail=f"over the baseline; {weights}")
 
 
 def _knee_figure(result: StudyResult, found: StudyKnee) -> Figure:

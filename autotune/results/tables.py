@@ -15,7 +15,7 @@ from autotune.core.objective import METRICS
 from autotune.core.records import Comparison, Measurement, Sustained, TrialRecord, Verdict
 from autotune.results.batch_knee import delivered_share
 from autotune.results.gain import interval95
-from autotune.results.goals import weighed_gain
+from autotune.results.goals import weighted_gain
 from autotune.results.study_result import StudyResult
 from autotune.results.words import trust_text
 
@@ -173,7 +173,7 @@ def _goals(result: StudyResult) -> dict[str, Any]:
     ratios = result.improvements
     data: dict[str, Any] = {
         "improvements": {METRICS[metric].field: ratio for metric, ratio in ratios.items()},
-        "weighed_gain": weighed_gain(ratios, objective) if ratios else None,
+        "weighted_gain": weighted_gain(ratios, objective) if ratios else None,
     }
     if objective.front:
         data["front"] = [

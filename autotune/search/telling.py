@@ -48,7 +48,7 @@ class Told:
 
 def directions(objective: Objective) -> list[Literal["minimize", "maximize"]]:
     """Optuna's direction of each value: one per goal, or that of the one they count as."""
-    if objective.is_weighed:
+    if objective.is_weighted:
         return ["maximize"]
     better = (METRICS[goal.metric].better for goal in objective.goals)
     return ["maximize" if b == "higher" else "minimize" for b in better]
@@ -84,7 +84,7 @@ def checked(record: TrialRecord, objective: Objective) -> TrialRecord:
 
 def _values(record: TrialRecord, objective: Objective) -> tuple[float, ...]:
     metrics = [METRICS[goal.metric] for goal in objective.goals]
-    if objective.is_weighed:
+    if objective.is_weighted:
         infeasible = record.verdict.outcome.is_infeasible
         # The product of powers whose logarithm is the score: positive, as every other value.
         score = -math.inf if infeasible else objective.score(record.verdict.objectives)

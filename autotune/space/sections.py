@@ -405,8 +405,8 @@ def with_goals(objective: Objective, node: Node, *, is_default: bool) -> Objecti
         raise Refused(f"objective {objective.name} finds a knee and has no other goals")
     front = isinstance(node.value, list) and len(own) > 1
     name = objective.name
-    if is_default and len(own) > 1:
-        name = "pareto" if front else "weighted"
+    if is_default and [goal.metric for goal in own] != ["throughput"]:
+        name = "pareto" if front else "weighted" if len(own) > 1 else own[0].metric
     return replace(objective, name=name, goals=own, front=front)
 
 

@@ -16,6 +16,7 @@ from autotune.apps.terminal import result_lines
 from autotune.core.errors import UsageError
 from autotune.core.objective import METRICS
 from autotune.results.study_result import StudyResult
+from autotune.results.summary import figures
 from autotune.results.tables import to_json
 from autotune.space.loader import load_space
 
@@ -77,7 +78,7 @@ def test_optuna_holds_both_directions(goal_study: Study) -> None:
     assert all(p.record.config.batch_size <= 64 for p in result.front)
 
 
-def test_weighed_goals_are_one_value(goal_study: Study) -> None:
+def test_weighted_goals_are_one_value(goal_study: Study) -> None:
     balanced = goal_study("study: even", "goals: {throughput: 1, latency_p99: 1}", "sampler: grid")
     fast = goal_study("study: fast", "goals: {throughput: 1, latency_p99: 0.2}", "sampler: grid")
     slow = goal_study("study: slow", "goals: {throughput: 0.3, latency_p99: 1}", "sampler: grid")
@@ -89,7 +90,7 @@ def test_weighed_goals_are_one_value(goal_study: Study) -> None:
     assert balanced.status == "confirmed" and "front" not in data
     ratios = data["improvements"]
     expected = ratios["throughput_items_per_s"] / ratios["latency_p99_s"]
-    assert data["weighed_gain"] == pytest.approx(expected)
+    assert data["weighted_gain"] == pytest.approx(expected)
     storage = optuna.storages.JournalStorage(
         optuna.storages.journal.JournalFileBackend("studies/even/study.journal")
     )
@@ -215,3 +216,21 @@ def test_the_worst_of_several_trials_counts(goal_study: Study) -> None:
     both = replace(result, records=(*result.records, replace(lucky, measurements=(figures,))))
     found = choose(both, ["latency_p99=2ms"], studies_dir=Path("studies"))
     assert found.record is not None and found.record.config.batch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("goals", "name"),
+    [
+        ("[throughput]", "offline_throughput"),
+        ("[latency_p99]", "latency_p99"),
+        ("[latency_p99, power]", "pareto"),
+        ("{latency_p99: 1, power: 2}", "weighted"),
+    ],
+)
+def test_a_default_objective_is_named_by_its_goals(
+    goals: str, name: str, goal_study: Study
+) -> None:
+    result = goal_study(f"goals: {goals}", "confirm: false", "budget: {trials: 3}")
+    assert result.facts.objective.name == name
+    assert result.config is not None
+    assert ("Weighted gain" in {f.name for f in figures(result)}) == (name == "weighted")
