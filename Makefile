@@ -39,7 +39,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP_INSTALL) -e ".[cpu,onnx,openvino,postgres,dev]"
+	$(PIP_INSTALL) -e ".[cpu,onnx,openvino,postgres,dashboard,dev]"
 	touch $@
 
 wheel: install-dev

@@ -367,6 +367,37 @@ def diagnose(
 
 
 @command(closed_pipe=EXIT_OK)
+def dashboard(
+    study: Annotated[
+        str, typer.Argument(metavar="[STUDY]", help="The study's name; the latest if left out.")
+    ] = "",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; another than this machine's needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8080,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let it delete, rename and make studies.")
+    ] = False,
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
+) -> int:
+    """Review a study in optuna-dashboard, on this machine only unless asked."""
+    from autotune.apps.dashboard import dashboard as prepare
+
+    ready = prepare(
+        study,
+        studies_dir=studies_dir,
+        storage=storage,
+        host=host,
+        port=port,
+        may_change=allow_changes,
+    )
+    print(f"open {ready.url} (Ctrl-C ends it)", flush=True)
+    ready.serve()
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
 def doctor(
     device: Annotated[
         str, typer.Option(help="Try this device as well, such as npu:0; all: every one.")

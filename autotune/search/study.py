@@ -95,13 +95,17 @@ class StoredStudy:
         self._decoded: dict[int, TrialRecord] = {}
 
     @classmethod
-    def load(cls, name: str, study_dir: Path, *, storage: str = "journal") -> StoredStudy:
+    def load(
+        cls, name: str, study_dir: Path, *, storage: str = "journal", read_only: bool = True
+    ) -> StoredStudy:
         """Open a study to look at it.
 
+        Args:
+            read_only: False: for a tool of Optuna's that writes notes.
         Raises:
             UsageError: There is no study of that name. StorageError: It cannot be read.
         """
-        opened = open_storage(storage, study_dir, read_only=True)
+        opened = open_storage(storage, study_dir, read_only=read_only)
         with storage_errors(storage):
             try:
                 study = optuna.load_study(study_name=name, storage=opened, sampler=_no_sampler())
@@ -115,6 +119,20 @@ class StoredStudy:
         """What is kept of the study as a whole: space, params, fingerprint, schema_version."""
         with storage_errors(self._url):
             return retried(lambda: self._study.user_attrs)
+
+    @property
+    def optuna_study(self) -> optuna.Study:
+        """The same for tools of Optuna's. `storage`: where it is kept, likewise."""
+        return self._study
+
+    @property
+    def storage(self) -> BaseStorage:
+        return self._storage
+
+    @property
+    def url(self) -> str:
+        """Where it is kept, as a space file says it."""
+        return self._url
 
     @property
     def space_text(self) -> str:
