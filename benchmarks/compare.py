@@ -1,11 +1,12 @@
 """How often the gate of `autotune compare` alarms falsely, and how often it finds a slowdown.
 
     OMP_NUM_THREADS=1 python benchmarks/compare.py [--repeats 1000] [--seed 0] [--slowdown 0.05]
-    python benchmarks/compare.py --real 10          # on a real model, with a slowdown of that size
+    python benchmarks/compare.py --real 10 [--wait 0.004]       # on a real model
 
 Simulated: whole comparisons on machines of declared drift and noise. The windows' times, the loop
 over pairs, the test and its looks are the tool's own; only the rates in the windows are drawn.
-Real: a torch model whose factory takes an option that makes it slower by a declared share.
+Real: a torch model in real processes, with an option of its factory that makes it slower by a
+declared share. It computes for some tenths of a millisecond and waits, as for an accelerator.
 """
 
 from __future__ import annotations
@@ -205,44 +206,47 @@ import torch
 
 
 class Ranker(torch.nn.Module):
-    """A small network that can be told to take longer by a share of its own time."""
+    """A small network that waits as for an accelerator, and can be told to take longer."""
 
-    def __init__(self, slower_by):
+    def __init__(self, wait_s, slower_by):
         super().__init__()
         self.layers = torch.nn.Sequential(
-            *(torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()) for _ in range(6))
+            *(torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()) for _ in range(2))
         )
-        self.slower_by = slower_by
+        self.wait_s, self.slower_by = wait_s, slower_by
 
     def forward(self, x):
         began_s = time.perf_counter()
         x = self.layers(x)
+        time.sleep(self.wait_s)
         until_s = time.perf_counter() + self.slower_by * (time.perf_counter() - began_s)
-        while self.slower_by and time.perf_counter() < until_s:
+        if self.wait_s:
+            time.sleep(max(until_s - time.perf_counter(), 0.0))
+        while time.perf_counter() < until_s:
             pass
         return x
 
 
-def build(slower_by=0.0):
-    return Ranker(slower_by)
+def build(wait_s=0.0, slower_by=0.0):
+    return Ranker(wait_s, slower_by)
 '''
 SPACE = """\
 workload:
   model: ranker.py:build
-  options: {slower_by: 0.0}
-  inputs: [{name: x, shape: [batch, 512], dtype: float32}]
-params: {batch_size: 64}
-confirm: {duration: 8s}
+  options: {{wait_s: {wait_s}, slower_by: 0.0}}
+  inputs: [{{name: x, shape: [batch, 512], dtype: float32}}]
+params: {{batch_size: 64, cores_per_instance: 1}}
+confirm: {{duration: 8s}}
 """
 
 
-def real(repeats: int, slowdown: float) -> None:
+def real(repeats: int, slowdown: float, wait_s: float) -> None:
     """Gates on a real model, without and with a slowdown, in turns."""
     counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
     share = slowdown / (1 - slowdown)  # of the time, for that loss of throughput
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "ranker.py").write_text(MODEL)
-        Path(folder, "ranker.yaml").write_text(SPACE)
+        Path(folder, "ranker.yaml").write_text(SPACE.format(wait_s=wait_s))
         for number in range(repeats):
             for slow in (False, True):
                 a = f"ranker.yaml#workload.options.slower_by={share if slow else 0.0}"
@@ -274,9 +278,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slowdown", type=float, default=0.05)
     parser.add_argument("--real", type=int, default=0, help="comparisons on a real model")
+    parser.add_argument(
+        "--wait", type=float, default=0.004, help="seconds the model waits per call; 0: computes"
+    )
     arguments = parser.parse_args()
     if arguments.real:
-        real(arguments.real, arguments.slowdown)
+        real(arguments.real, arguments.slowdown, arguments.wait)
     else:
         table(arguments.repeats, arguments.seed, arguments.slowdown)
 
