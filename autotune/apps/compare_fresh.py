@@ -219,7 +219,9 @@ def _check_work(
 
 def _result(match: _Match, pairs: Pairs, elapsed_s: float) -> CompareResult:
     (a, b), rule = match.operands, match.rule
-    test = judge_pairs(pairs.log_ratios, rule)
+    # Stopped: there would have been no more pairs, whatever they had shown.
+    allowed = None if pairs.stopped else LOOKS[-1]
+    test = judge_pairs(pairs.log_ratios, rule, allowed=allowed)
     ratios = tuple(math.exp(value) for value in pairs.log_ratios)
     sign = 1 if METRICS[match.metric].better == "higher" else -1
     alpha = GATE_ALPHA if rule.gate else SEARCH_ALPHA

@@ -87,7 +87,9 @@ def _apart(start: CompareResult, a: Operand, b: Operand, rule: Rule) -> CompareR
     sign = 1.0 if METRICS[start.metric].better == "higher" else -1.0
     test = judge_apart(found[0], found[1], rule, sign=sign) if len(found) == 2 else None
     notes = ["measured at different times: what changed on the machine in between counts as theirs"]
-    if test is None:
+    if start.metric == "arrival_rate":
+        notes = ["each rate was sought on its own: --fresh compares latencies at the same rate"]
+    elif test is None:
         notes.append("too little was kept for an interval: --fresh measures both side by side")
     return replace(start, basis=basis, metric_ratio=ratio, test=test, notes=(*start.notes, *notes))
 

@@ -105,10 +105,16 @@ class RatioTest:
         return self.shown != "none" or (self.excluded and self.excluded_better)
 
 
-def judge_pairs(log_ratios: Sequence[float], rule: Rule) -> RatioTest | None:
+def judge_pairs(
+    log_ratios: Sequence[float], rule: Rule, *, allowed: int | None = None
+) -> RatioTest | None:
     """Test the logarithms of pairs' ratios, positive where the first side is better.
 
     None with fewer than two pairs: nothing is known of their scatter.
+
+    Args:
+        allowed: Pairs that there would have been, had the question not been settled earlier; it
+            is with so many that the smallest change would have been found.
     """
     if len(log_ratios) < 2:
         return None
@@ -119,6 +125,9 @@ def judge_pairs(log_ratios: Sequence[float], rule: Rule) -> RatioTest | None:
         float(clipped.mean()), spread / math.sqrt(values.size), values.size - 1, rule
     )
     moved = tuple(int(index) for index in np.flatnonzero(clipped != values))
+    if allowed is not None and allowed > values.size:
+        change = _smallest_change(spread / math.sqrt(allowed), allowed - 1, rule)
+        test = replace(test, smallest_change=change)
     return replace(test, pair_count=values.size, moved=moved)
 
 
@@ -128,17 +137,9 @@ def judge_estimate(log_ratio: float, error: float, freedom: float, rule: Rule) -
     Args:
         freedom: Degrees of freedom of `error`.
     """
-    from scipy.special import stdtrit  # costs 0.4 s, so on use
-
-    def reach(probability: float) -> float:
-        return float(stdtrit(freedom, 1.0 - probability)) * error
-
-    to_show, to_exclude = reach(rule.alpha / rule.looks), reach(SHARE_MISSED / rule.looks)
-    half = reach(0.025)
-    # The sum of both quantiles: Student's t moved by the change, about (Chow et al., 2008, 3.2).
-    detectable = to_show + reach(1.0 - POWER)
-    if rule.gate:
-        detectable = max(detectable, -rule.log_tolerance / 2 + reach(1.0 - POWER))
+    to_show = _reach(rule.alpha / rule.looks, error, freedom)
+    to_exclude = _reach(SHARE_MISSED / rule.looks, error, freedom)
+    half = _reach(0.025, error, freedom)
     return RatioTest(
         rule=rule,
         ratio=math.exp(log_ratio),
@@ -146,8 +147,24 @@ def judge_estimate(log_ratio: float, error: float, freedom: float, rule: Rule) -
         shown=_direction(log_ratio, to_show),
         excluded=log_ratio - to_exclude > rule.log_tolerance,
         excluded_better=log_ratio + to_exclude < -rule.log_tolerance,
-        smallest_change=-math.expm1(-detectable),
+        smallest_change=_smallest_change(error, freedom, rule),
     )
+
+
+def _smallest_change(error: float, freedom: float, rule: Rule) -> float:
+    # The sum of both quantiles: Student's t moved by the change, about (Chow et al., 2008, 3.2).
+    to_find = _reach(1.0 - POWER, error, freedom)
+    change = _reach(rule.alpha / rule.looks, error, freedom) + to_find
+    if rule.gate:
+        change = max(change, -rule.log_tolerance / 2 + to_find)
+    return -math.expm1(-change)
+
+
+def _reach(probability: float, error: float, freedom: float) -> float:
+    """How far an estimate lies above the truth with no more than this probability."""
+    from scipy.special import stdtrit  # costs 0.4 s, so on use
+
+    return float(stdtrit(freedom, 1.0 - probability)) * error
 
 
 def _direction(log_ratio: float, reach: float) -> str:

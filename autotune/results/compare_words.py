@@ -52,7 +52,7 @@ def headline(result: CompareResult) -> str:
         return f"A is {result.found}: {by}, {sure}"
     if result.found == "alike":
         return f"no difference: one of {percent(test.rule.tolerance)} is excluded either way"
-    return f"no difference is shown ({by})"
+    return f"no difference is shown beyond doubt (A is {by})"
 
 
 def gate_text(result: CompareResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,15 @@ def test_more_looks_ask_for_more() -> None:
     often = judge_estimate(-0.03, 0.006, 5, Rule(alpha=0.01, looks=len(LOOKS)))
     assert (once.shown, often.shown) == ("worse", "none")
     assert often.smallest_change > once.smallest_change
+
+
+def test_what_could_have_been_found_is_with_all_the_pairs_there_might_have_been() -> None:
+    values = draws(6, 0.0, 0.02)
+    now, after = judge_pairs(values, GATE), judge_pairs(values, GATE, allowed=LOOKS[-1])
+    assert now is not None and after is not None
+    assert after.smallest_change < now.smallest_change
+    assert replace(after, smallest_change=now.smallest_change) == now
+    assert judge_pairs(values, GATE, allowed=4) == now
 
 
 def test_a_change_below_half_of_the_tolerance_is_shown_but_is_no_regression() -> None:
