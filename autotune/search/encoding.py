@@ -12,6 +12,7 @@ from autotune.core.records import Floats, Ints, Scalar
 
 BATCH_NAMES = ("batch_size", "global_batch_size")
 EFFECT_SD = 0.4  # of one choice's effect on log t0 and log t1: a factor of 1.5
+CROWDING_SD = 0.25  # of what a core split adds to the slope in the number of instances
 TILES = (16, 32, 64, 128)  # sizes that kernels may pad a slice to
 TILE_SD = 0.3
 
@@ -118,10 +119,26 @@ class Encoding:
             log_batch=log_batch,
             log_instances=log_instances,
             log_slices=log_slices,
-            effects=np.hstack([*effects, self._oversubscription(rows, log_instances)]),
+            effects=np.hstack(
+                [
+                    *effects,
+                    self._crowding(rows, log_instances),
+                    self._oversubscription(rows, log_instances),
+                ]
+            ),
             places=np.hstack(places),
             padding=TILE_SD * _padding(np.exp(log_batch - log_slices)),
         )
+
+    def _crowding(self, rows: Ints, log_instances: Floats) -> Floats:
+        """For every core split a slope of its own in the number of instances."""
+        column = self._column.get("cores_per_instance")
+        if column is None or "instance_count" not in self._column:
+            return np.zeros((len(rows), 0))
+        choices = np.arange(len(self.dimensions[column].choices))
+        is_split = rows[:, column][:, None] == choices
+        slopes: Floats = CROWDING_SD * log_instances[:, None] * is_split
+        return slopes
 
     def _oversubscription(self, rows: Ints, log_instances: Floats) -> Floats:
         """Hinges in cores wanted by all instances together, knots inside the space's range."""

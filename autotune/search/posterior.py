@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from autotune.core.records import Floats, Ints
 from autotune.search.costs import TrialCosts
@@ -33,6 +34,10 @@ SURE = 0.99  # from here on one measurement is enough: closer to a limit, the lu
 VOTE_PRIOR = 0.3  # weight of "it runs" beside the votes of configurations nearby
 TAIL_FREEDOM = 4.0  # degrees of freedom of the probability that a limit holds
 HEADROOM = 0.4  # of one measurement's noise is kept free below a limit: no one can tell less
+UNLIKELY = 0.35  # to hold its limits: not worth another measurement
+WORTHWHILE = 0.01  # of the gain that an open configuration must promise to be measured again
+LOOKAHEAD = (2, 4)  # measurements of one configuration that are thought ahead, beside one
+CHARGE = 0.25  # of a broken limit's loss: `holds` is cautious, far more often than it says do they
 CAUTION = 1.2  # multiplies the model's standard deviation there
 
 
@@ -42,13 +47,15 @@ class Incumbent:
 
     Attributes:
         row: The configuration, as choice indices. `place`: its coordinates.
-        score: Its worth: posterior utility, a broken limit counted as nothing.
+        score: Its worth: posterior utility, a broken limit counted as nothing. `mean`: the
+            utility itself.
         runner_up: Worth of the next best that may be recommended, -inf if none.
     """
 
     row: tuple[int, ...]
     place: Floats
     score: float
+    mean: float
     holds: float
     runner_up: float
 
@@ -146,7 +153,8 @@ class Posterior:
         holds = self.holds(cross)
         repeated = self.surrogate.data.counts.max(1) > 1
         trusted = (holds >= self.confidence) & (repeated | (holds >= SURE))
-        worth = cross.mean(self._utility) + np.log(np.maximum(holds, 1e-9))
+        mean = cross.mean(self._utility)
+        worth = mean + CHARGE * np.log(np.maximum(holds, 1e-9))
         utility = np.where(trusted, worth, -np.inf)
         best = int(np.argmax(utility))
         score = float(utility[best])
@@ -156,10 +164,30 @@ class Posterior:
         return Incumbent(
             row=tuple(self._known[best].tolist()),
             score=score,
+            mean=float(mean[best]),
             holds=float(holds[best]),
             runner_up=float(utility.max()),
             place=features.places[best],
         )
+
+    def unsettled(self, closed: Ints) -> tuple[int, ...] | None:
+        """The tested configuration that would be worth most if its limits turned out to hold.
+
+        Args:
+            closed: Configurations that are not to be measured again.
+        Returns:
+            None if none is clearly better than the present recommendation.
+        """
+        if self.surrogate is None:
+            return None
+        cross = self.surrogate.cross(self.surrogate.data.features)
+        score, holds = cross.mean(self._utility), self.holds(cross)
+        floor = score.min() if self.incumbent is None else self.incumbent.mean
+        worth = np.maximum(score - floor, 0.0) * np.sqrt(holds)
+        worth[(self._known[:, None] == closed[None]).all(2).any(1)] = 0.0
+        worth[holds < UNLIKELY] = 0.0
+        best = int(np.argmax(worth))
+        return None if worth[best] < WORTHWHILE else tuple(self._known[best].tolist())
 
     def often(self, count: int) -> Ints:
         """The configurations that were measured at least `count` times."""
@@ -203,44 +231,80 @@ class Posterior:
         return np.flatnonzero(worse.any(1))
 
     def gain(self, cross: Cross, *, doubt: float = 1.0, rough: bool = False) -> Floats:
-        """By how much measuring a configuration once is expected to raise the recommendation.
+        """By how much a measurement of each configuration is expected to raise the recommendation.
 
-        After one measurement the configuration is recommended if its limits then hold with
-        the wanted confidence and its mean is the best. Both posteriors after the measurement
+        After `k` measurements of a configuration it is recommended if its limits then hold with
+        the wanted confidence and its mean is the best. Both posteriors after the measurements
         are Gaussian with means not yet known, so the expectation has a closed form (knowledge
         gradient restricted to the measured point; with no noise and no limit it is expected
-        improvement). Measuring again what is good but unsettled comes out of it by itself.
+        improvement). Measuring again what is good but unsettled comes out of it by itself; since
+        close to a limit one measurement alone changes nothing, the best average over k is taken
+        (KG(*), Frazier and Powell 2010).
         The present recommendation gains by giving way to the runner-up, or by being found to
         break a limit after all, which would have cost everything (1 on the scale of logarithms);
         the chance is the doubt times the share of variance that a measurement resolves.
 
         Args:
             doubt: Multiplies the model's standard deviations.
-            rough: Use cheap variances, to screen many configurations.
+            rough: Use cheap variances and one measurement, to screen many configurations.
         """
-        from scipy.special import ndtr, stdtrit
 
         def variance(quantity: Functional) -> Floats:
             known = cross.rough_variance(quantity) if rough else cross.variance(quantity)
             return doubt**2 * known
 
-        score, before = cross.mean(self._utility), variance(self._utility)
-        spread = before / np.sqrt(before + cross.noise_variance(self._utility))
+        limits = self.question.limits
+        known = _Known(
+            score=cross.mean(self._utility),
+            variance=variance(self._utility),
+            noise=cross.noise_variance(self._utility),
+            rooms=[_room(cross, limit) for limit in limits],
+            variances=[variance(limit.quantity) for limit in limits],
+            noises=[cross.noise_variance(limit.quantity) for limit in limits],
+        )
         best = self.incumbent
+        here = np.zeros(len(known.score), dtype=bool)
+        if best is not None:
+            here = (cross.features.places == best.place).all(1)
+        gain = self._gain_of(known, here, 1)
+        for count in () if rough else LOOKAHEAD:
+            gain = np.maximum(gain, self._gain_of(known, here, count) / count)
+        return gain
+
+    def _gain_of(self, known: _Known, here: npt.NDArray[np.bool_], count: int) -> Floats:
+        """The gain of measuring `count` times; `here` is the present recommendation."""
+        from scipy.special import ndtr, stdtrit
+
+        best, score = self.incumbent, known.score
+        spread = known.variance / np.sqrt(known.variance + known.noise / count)
         gain = expected_excess(score - (score.min() if best is None else best.score), spread)
         resolved = np.zeros(len(score))
         margin = CAUTION * float(stdtrit(TAIL_FREEDOM, self.confidence))
-        for limit in self.question.limits:
-            before, noise = variance(limit.quantity), cross.noise_variance(limit.quantity)
-            after = before * noise / (before + noise)
+        for room, before, noise in zip(known.rooms, known.variances, known.noises, strict=True):
+            after = before * noise / (count * before + noise)
             resolved = np.maximum(resolved, 1.0 - after / before)
-            room = _room(cross, limit) - margin * np.sqrt(after)
-            gain *= ndtr(room / np.sqrt(before - after))
+            gain *= ndtr((room - margin * np.sqrt(after)) / np.sqrt(before - after))
         if best is not None:
-            here = (cross.features.places == best.place).all(1)
             gain[here] = expected_excess(best.runner_up - score[here], spread[here])
             gain[here] += resolved[here] * (1.0 - best.holds)
         return gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What is known of some configurations before they are measured, one entry each.
+
+    Attributes:
+        rooms: Below each limit, expected. `variances`: of the limited quantities.
+        noise, noises: Variance that one measurement adds to the worth, to limited quantities.
+    """
+
+    score: Floats
+    variance: Floats
+    noise: float
+    rooms: list[Floats]
+    variances: list[Floats]
+    noises: list[float]
 
 
 _NO_EXTRA_MEMORY = (

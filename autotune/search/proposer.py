@@ -148,6 +148,9 @@ def propose(
     gain = np.where(runs < 0, -1.0, posterior.gain(cross) * runs)
     worth = gain
     if gain.max() < SMALL_GAIN:
+        open_row = posterior.unsettled(closed) if number % 2 else None
+        if open_row is not None:
+            return Proposal(row=open_row, gain=float(max(gain.max(), 0.0)))
         tried = np.isin(grid.code(rows[finalists]), grid.code(posterior.tested))
         worth = posterior.gain(cross, doubt=DOUBT) * np.where(tried, 1e-6, 1.0)
         worth = np.where(runs < 0, -1.0, worth * runs)

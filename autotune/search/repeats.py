@@ -11,7 +11,7 @@ from autotune.core.records import Floats, Ints
 from autotune.search.question import Observation
 from autotune.search.scales import TYPICAL_NOISE
 
-OUTLIER = 2.5  # standard deviations from the median of its repeats that a measurement may count
+OUTLIER = 3.0  # standard deviations from the median of its repeats: further off, it does not count
 MAD_TO_SD = 1.4826
 
 
@@ -20,7 +20,7 @@ def pool(
 ) -> tuple[Ints, Floats, Ints, Floats]:
     """Distinct configurations; of every output the mean, count and sum of squared deviations.
 
-    Single outliers are pulled in first: one in thirty measured tails is far too large.
+    Of three repeats or more, outliers do not count: one in thirty measured tails is far too large.
     """
     rows: dict[tuple[int, ...], list[Observation]] = {}
     for observation in observations:
@@ -32,14 +32,13 @@ def pool(
         groups = [[o.values[name] for o in g if name in o.values] for g in rows.values()]
         reach = OUTLIER * _spread_within(groups)
         for i, group in enumerate(groups):
-            counts[i, column] = len(group)
-            if len(group) > 1:
-                middle = float(np.median(group))
-                kept = np.clip(group, middle - reach, middle + reach) if len(group) > 2 else group
+            kept = np.array(group)
+            if len(group) > 2:
+                kept = kept[np.abs(kept - np.median(kept)) <= reach]
+            counts[i, column] = len(kept)
+            if len(kept):
                 means[i, column] = np.mean(kept)
                 scatter[i, column] = np.sum((kept - means[i, column]) ** 2)
-            elif len(group):
-                means[i, column] = group[0]
     tested = np.array(list(rows), dtype=np.int64).reshape(-1, width)
     return tested, means, counts, scatter
 
