@@ -331,7 +331,7 @@ def simulate(kind: str, seed: int, noise: float = 0.03) -> Landscape:
         memory=truth.memory,
         status=status,
         cost_s=2.4 + 0.15 * columns.instances + 1e-4 * columns.batch,
-        limit_s=_limit(truth, throughput, status == "ok", share) if limited else None,
+        limit_s=limit_of(truth, throughput, status == "ok", share) if limited else None,
         noise=noise,
     )
 
@@ -358,7 +358,7 @@ def _memory(c: Columns, per_item: float) -> Floats:
     return c.instances * (4e8 + per_item * c.batch / c.slices + 2e5 * c.batch)
 
 
-def _limit(truth: Truth, throughput: Floats, runs: npt.NDArray[np.bool_], share: float) -> float:
+def limit_of(truth: Truth, throughput: Floats, runs: npt.NDArray[np.bool_], share: float) -> float:
     """A limit that about `share` of the configurations hold, and the best of them clearly.
 
     Nobody can tell an optimum within a measurement's noise of the limit from one that breaks

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from held_out import HELD_OUT, draw_held_out
 from landscapes import KINDS, Floats, Landscape, read_grid, simulate
 from strategies import STRATEGIES, WINDOW_S, Game
 
@@ -84,7 +85,8 @@ def expected_maximum(values: Floats, draws: int) -> float:
 def landscapes(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[int], Landscape]]]:
     """Name and maker (from a seed) of every landscape asked for."""
     for kind in arguments.kinds.split(",") if arguments.kinds else []:
-        yield kind, lambda seed, kind=kind: simulate(kind, seed, arguments.noise)  # type: ignore[misc]
+        draw = draw_held_out if kind in HELD_OUT else simulate
+        yield kind, lambda seed, kind=kind, draw=draw: draw(kind, seed, arguments.noise)  # type: ignore[misc]
     for text in arguments.grid:
         path, _, limit = text.partition("=")
         limit_s = parse_quantity(limit, "duration") if limit else None

@@ -35,6 +35,7 @@ VOTE_PRIOR = 0.3  # weight of "it runs" beside the votes of configurations nearb
 TAIL_FREEDOM = 4.0  # degrees of freedom of the probability that a limit holds
 HEADROOM = 0.4  # of one measurement's noise is kept free below a limit: no one can tell less
 UNLIKELY = 0.35  # to hold its limits: not worth another measurement
+ENOUGH, HARDLY = 3, 0.07  # with fewer measurements, one of which may be an outlier
 WORTHWHILE = 0.01  # of the gain that an open configuration must promise to be measured again
 LOOKAHEAD = (2, 4)  # measurements of one configuration that are thought ahead, beside one
 CHARGE = 0.25  # of a broken limit's loss: `holds` is cautious, far more often than it says do they
@@ -74,7 +75,7 @@ class Posterior:
 
     Attributes:
         tested: Distinct configurations with a measurement, one row of choice indices each.
-        broken: Those that cannot run.
+        broken: Those that cannot run. `silent`: those of which no trial gave a figure.
         trial_count: Finished trials that said something.
     """
 
@@ -87,6 +88,7 @@ class Posterior:
         self._observations = observations
         width = len(encoding.dimensions)
         self.broken = _distinct((o.row for o in observations if not o.runs), width)
+        self.silent = _distinct((o.row for o in observations if o.runs and not o.values), width)
         self._starved = _distinct((o.row for o in observations if o.out_of_memory), width)
         working = [o for o in observations if o.runs and o.values]
         self.tested, values, counts, scatter = pool(working, question.outputs, width)
@@ -185,7 +187,8 @@ class Posterior:
         floor = score.min() if self.incumbent is None else self.incumbent.mean
         worth = np.maximum(score - floor, 0.0) * np.sqrt(holds)
         worth[(self._known[:, None] == closed[None]).all(2).any(1)] = 0.0
-        worth[holds < UNLIKELY] = 0.0
+        few = self.surrogate.data.counts.max(1) < ENOUGH
+        worth[holds < np.where(few, HARDLY, UNLIKELY)] = 0.0
         best = int(np.argmax(worth))
         return None if worth[best] < WORTHWHILE else tuple(self._known[best].tolist())
 

@@ -130,7 +130,8 @@ def propose(
     """
     rows, features = grid.near(posterior.tested)
     pending = as_rows(pending, len(grid.sizes))
-    closed = np.vstack([as_rows(barred, len(grid.sizes)), pending, posterior.often(MAX_REPEATS)])
+    done = posterior.silent, posterior.often(MAX_REPEATS)
+    closed = np.vstack([as_rows(barred, len(grid.sizes)), pending, *done])
     free = ~np.isin(grid.code(rows), grid.code(closed))
     if not free.any():
         return None
