@@ -15,6 +15,7 @@ from autotune.measure.noise import QUIET, measured_s, speed_left, utilisation
 from autotune.measure.tail import Status, judge_tail, variance_floor_for
 
 SEARCH_ALPHA = 0.05
+DOUBT = 0.75  # on the estimate of what noise took: it may have come and gone
 TYPICAL = 0.5  # quantile of the calls that a passing disturbance leaves alone
 
 
@@ -153,7 +154,8 @@ def in_doubt(verdict: Verdict, measurement: Measurement, objective: Objective) -
 def _may_be_noise(limit: Limit, measurement: Measurement) -> bool:
     metric, typical_s = METRICS[limit.metric], measurement.latency_p50_s
     if metric.quantile is not None and metric.quantile > TYPICAL:
-        return typical_s is not None and typical_s * speed_left(measurement) <= limit.bound
+        left = DOUBT * speed_left(measurement)
+        return typical_s is not None and typical_s * left <= limit.bound
     return limit.metric == "throughput"
 
 

@@ -47,6 +47,7 @@ from autotune.trial.session import Launcher
 from autotune.workloads import WORKLOADS
 
 NEEDED_MARGIN = 1.25  # on an estimate that comes from few slow calls
+MIN_QUIET_ROUNDS = 4  # that stand for a look though others of it were noisy
 MAX_EXTRA_ROUNDS = 3  # per look, in place of noisy ones
 
 
@@ -203,9 +204,15 @@ class _Run:
         return extra == 0 or self.levels[own[-1]] == 0
 
     def _drop_noisiest(self, own: Sequence[int], look: int) -> None:
-        """Keep as many rounds of a look as it was to have, the quietest."""
+        """Keep the rounds that a look was to have, the quiet ones alone if they are enough."""
+        quiet = [number for number in own if self.levels[number] == 0]
         by_noise = sorted(own, key=lambda number: (self.levels[number], number))
-        self.dropped.update(by_noise[self._wanted(look) :])
+        kept = quiet if len(quiet) >= MIN_QUIET_ROUNDS else by_noise
+        dropped = set(own) - set(kept[: self._wanted(look)])
+        self.dropped |= dropped
+        if dropped:
+            rounds = "disturbed round does" if len(dropped) == 1 else "disturbed rounds do"
+            self.notes.append(f"{len(dropped)} {rounds} not count")
 
     def _round_s(self, entrants: Sequence[Entrant]) -> float:
         return len(entrants) * (self.plan.duration_s + self.plan.open_s)

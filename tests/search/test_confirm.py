@@ -283,6 +283,26 @@ def test_noisy_rounds_are_made_up_for_and_do_not_count(monkeypatch: pytest.Monke
     assert len(found.comparisons[0].pair_ratios) == MIN_ROUNDS
 
 
+def test_without_time_for_more_the_quiet_rounds_stand_alone_if_they_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for noisy, pairs in ((1, MIN_ROUNDS - 1), (2, MIN_ROUNDS - 2), (3, MIN_ROUNDS)):
+        opened: list[Config] = []
+
+        def beside_others(
+            config: Config, noisy: int = noisy, opened: list[Config] = opened
+        ) -> Samples:
+            opened.append(config)
+            return _waiting(0.4 if (len(opened) - 1) // 2 < noisy else 0.0)
+
+        use_fakes(beside_others, monkeypatch, cost_s=2.0)
+        found = prove([GOOD], time_s=27.5)  # six rounds fit, and no seventh
+        assert len(opened) == 2 * MIN_ROUNDS
+        assert len(found.comparisons[0].pair_ratios) == pairs
+        trusted = by_config(found)[GOOD].measurement
+        assert trusted is not None and (trusted.trust == "quiet") == (noisy < 3)
+
+
 def test_rounds_that_stay_noisy_cost_one_more_and_are_labelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
