@@ -30,6 +30,7 @@ from autotune.core.records import (
     TrialRecord,
     Verdict,
 )
+from autotune.measure.noise import speed_left
 from autotune.search.proposer import PROBES
 from autotune.search.study_model import StudyModel
 from autotune.space.search_space import Parameter, SearchSpace
@@ -137,15 +138,23 @@ def _kept_config(config: Config, searched: set[str]) -> Config:
 
 
 def _past_trial(record: TrialRecord, searched: set[str]) -> PastTrial:
-    figures = {
-        name: float(value)
-        for name in _FIGURES
-        if record.measurement is not None
-        and (value := getattr(record.measurement, name)) is not None
-        and math.isfinite(value)
-    }
     config = _kept_config(record.config, searched)
-    return PastTrial(config=config, outcome=record.verdict.outcome, figures=figures)
+    return PastTrial(config=config, outcome=record.verdict.outcome, figures=_undisturbed(record))
+
+
+def _undisturbed(record: TrialRecord) -> dict[str, float]:
+    """A record's figures as they are likely to have been without noise."""
+    measurement = record.measurement
+    if measurement is None:
+        return {}
+    left = speed_left(measurement)
+    factors = {"rate": 1.0 / left, "duration": left}
+    found = {}
+    for metric in METRICS.values():
+        value = getattr(measurement, metric.field)
+        if value is not None and math.isfinite(value):
+            found[metric.field] = float(value) * factors.get(metric.unit, 1.0)
+    return found
 
 
 def _digest(text: str) -> str:
@@ -295,10 +304,10 @@ class Advice:
         """Per metric that matters, the logarithms of figure now over figure then."""
         objective = self._space.objective
         wanted = [g.metric for g in objective.goals] + [x.metric for x in objective.limits]
+        figures = [(_undisturbed(new), _undisturbed(old)) for old, new in both]
         for metric in dict.fromkeys(wanted):
             name = METRICS[metric].field
-            pairs = [(getattr(b.measurement, name, None), getattr(a.measurement, name, None))
-                     for a, b in both]  # fmt: skip
+            pairs = [(new.get(name), old.get(name)) for new, old in figures]
             yield name, np.array([math.log(new / old) for new, old in pairs if new and old])
 
 

@@ -82,6 +82,30 @@ def test_nothing_secret_and_no_path_is_kept() -> None:
     assert differing(past, conditions_of(other, FINGERPRINT)) == ("fixed parameters",)
 
 
+def test_noise_is_taken_out_of_what_is_kept_and_compared() -> None:
+    space = space_with()
+    quiet = [record(i, c) for i, c in enumerate(space.configs())]
+    noisy = []
+    for trial in quiet:
+        figures = trial.measurements[0]
+        slowed = replace(
+            figures,
+            throughput_items_per_s=0.7 * (figures.throughput_items_per_s or 0.0),
+            latency_p99_s=(figures.latency_p99_s or 0.0) / 0.7,
+            run_queue_wait_ratio=0.3,
+            trust="noisy: something else ran",
+        )
+        noisy.append(replace(trial, measurements=(slowed,)))
+    past = past_of(space, FINGERPRINT, noisy, ended_at_s=0.0)
+    clean = past_of(space, FINGERPRINT, quiet, ended_at_s=0.0)
+    assert past is not None and clean is not None
+    for now, then in zip(past.trials, clean.trials, strict=True):
+        for name in ("throughput_items_per_s", "latency_p99_s"):
+            assert now.figures[name] == pytest.approx(then.figures[name])
+    advice = Advice(past, space, ())
+    assert advice.agrees(quiet) is True and advice.agrees(noisy) is True
+
+
 def test_a_long_study_is_kept_in_part_its_best_first() -> None:
     space = space_with(params=parameters(batch_size=tuple(range(1, 400))))
     records = [record(i, c) for i, c in enumerate(space.configs())]
