@@ -30,7 +30,7 @@ from autotune.core.records import (
     TrialRecord,
     Verdict,
 )
-from autotune.measure.noise import speed_left
+from autotune.measure.noise import QUIET, speed_left
 from autotune.search.proposer import PROBES
 from autotune.search.study_model import StudyModel
 from autotune.space.search_space import Parameter, SearchSpace
@@ -42,9 +42,14 @@ NEAR = 1.5  # ratio up to which a number that is no choice stands for the neares
 
 # Standard deviations of log(figure now / figure then), for the test of agreement.
 SCATTER = 0.12  # of one configuration, if the earlier study holds up
+NOISY_SCATTER = 0.4  # the same, if one of the two measurements was noisy
 COMMON = 0.1  # of a factor common to all configurations, if nothing is known to differ
 COMMON_OTHER = 0.5  # the same, if conditions differ
 UNRELATED = 1.0  # if the earlier study says nothing about this one
+
+ROOM = 0.1  # below a limit, relative: a short trial then shows that it holds
+
+NOISY = "noisy"
 
 _NEVER_DIFFER = ("workload",)
 _GOAL = ("objective", "goals", "load", "limits.")
@@ -54,11 +59,12 @@ _FIGURES = tuple(metric.field for metric in METRICS.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastTrial:
-    """A trial of an earlier study; `figures` are fields of `Measurement`."""
+    """A trial of an earlier study; `figures` are fields of `Measurement`, noise taken out."""
 
     config: Config
     outcome: Outcome
     figures: Mapping[str, float] = field(default_factory=dict)
+    trust: str = QUIET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +145,16 @@ def _kept_config(config: Config, searched: set[str]) -> Config:
 
 def _past_trial(record: TrialRecord, searched: set[str]) -> PastTrial:
     config = _kept_config(record.config, searched)
-    return PastTrial(config=config, outcome=record.verdict.outcome, figures=_undisturbed(record))
+    return PastTrial(
+        config=config,
+        outcome=record.verdict.outcome,
+        figures=_undisturbed(record),
+        trust=QUIET if _is_quiet(record) else NOISY,
+    )
+
+
+def _is_quiet(record: TrialRecord) -> bool:
+    return record.measurement is None or record.measurement.trust == QUIET
 
 
 def _undisturbed(record: TrialRecord) -> dict[str, float]:
@@ -245,9 +260,29 @@ class Advice:
             return None if self.best in tried else self.best
         if not self.agrees(records):
             return None
+        if begun == TURNS[1] and self._safe is not None and self._safe not in tried:
+            return self._safe
         done = {record.config for record in records}
         likely = self._likely(records, [c for c in tried if c not in done], tried)
         return None if likely in tried else likely
+
+    @cached_property
+    def _safe(self) -> Config | None:
+        """The best of what held its limits with room to spare, so that one trial can show it again.
+
+        None without limits.
+        """
+        objective = self._space.objective
+        if not objective.limits:
+            return None
+        tight = tuple(
+            replace(
+                x, bound=x.bound * (1 - ROOM if METRICS[x.metric].better == "lower" else 1 + ROOM)
+            )
+            for x in objective.limits
+        )
+        space = replace(self._space, objective=replace(objective, limits=tight))
+        return StudyModel(space, space.trial.seed).recommended(self._records)
 
     def turns_taken(self, begun: int, records: Sequence[TrialRecord]) -> int:
         """About how many of so many trials were tried on its advice."""
@@ -271,12 +306,12 @@ class Advice:
 
     def _common_factors(self, records: Sequence[TrialRecord]) -> dict[str, float]:
         """By which factor each figure is larger now, as far as the scatter lets one tell."""
-        common = COMMON if not self.differing else COMMON_OTHER
         factors = {}
-        for name, found in self._deviations(self._both(records)):
+        for name, found, scatter in self._deviations(self._both(records)):
             if found.size:
-                shrink = common**2 / (common**2 + SCATTER**2 / found.size)
-                factors[name] = math.exp(shrink * float(found.mean()))
+                weights = scatter**-2
+                precision = self._common(scatter) ** -2 + float(weights.sum())
+                factors[name] = math.exp(float(weights @ found) / precision)
         return factors
 
     def _both(self, records: Sequence[TrialRecord]) -> list[tuple[TrialRecord, TrialRecord]]:
@@ -295,20 +330,31 @@ class Advice:
             return None
         if any(a.verdict.outcome.is_measured != b.verdict.outcome.is_measured for a, b in both):
             return False
-        common = COMMON if not self.differing else COMMON_OTHER
-        return sum(_log_ratio(found, common) for _, found in self._deviations(both)) >= 0
+        return sum(_log_ratio(d, self._common(s), s) for _, d, s in self._deviations(both)) >= 0
+
+    def _common(self, scatter: Floats) -> float:
+        """How much a factor common to all may be, as a standard deviation."""
+        is_alike = not self.differing and not np.any(scatter > SCATTER)
+        return COMMON if is_alike else COMMON_OTHER
 
     def _deviations(
         self, both: Sequence[tuple[TrialRecord, TrialRecord]]
-    ) -> Iterable[tuple[str, Floats]]:
-        """Per metric that matters, the logarithms of figure now over figure then."""
+    ) -> Iterable[tuple[str, Floats, Floats]]:
+        """Per metric that matters, the logarithms of figure now over figure then, and scatter."""
         objective = self._space.objective
         wanted = [g.metric for g in objective.goals] + [x.metric for x in objective.limits]
         figures = [(_undisturbed(new), _undisturbed(old)) for old, new in both]
+        scatter = [
+            SCATTER if _is_quiet(new) and _is_quiet(old) else NOISY_SCATTER for old, new in both
+        ]
         for metric in dict.fromkeys(wanted):
             name = METRICS[metric].field
-            pairs = [(new.get(name), old.get(name)) for new, old in figures]
-            yield name, np.array([math.log(new / old) for new, old in pairs if new and old])
+            known = [
+                (math.log(new[name] / old[name]), s)
+                for (new, old), s in zip(figures, scatter, strict=True)
+                if new.get(name) and old.get(name)
+            ]
+            yield name, np.array([d for d, _ in known]), np.array([s for _, s in known])
 
 
 def advice_of(past: PastStudy, space: SearchSpace, fingerprint: Mapping[str, str]) -> Advice:
@@ -316,17 +362,20 @@ def advice_of(past: PastStudy, space: SearchSpace, fingerprint: Mapping[str, str
     return Advice(past, space, differing(past, conditions_of(space, fingerprint)) or ())
 
 
-def _log_ratio(deviations: Floats, common: float) -> float:
+def _log_ratio(deviations: Floats, common: float, scatter: Floats) -> float:
     """Log likelihood ratio: a common factor and scatter, against independent values."""
-    count = deviations.size
-    if not count:
+    if not deviations.size:
         return 0.0
-    # Covariance s^2 I + c^2 11': Sherman-Morrison, and the determinant lemma.
-    total = SCATTER**2 + count * common**2
-    within = float(deviations @ deviations) - float(deviations.sum()) ** 2 * common**2 / total
-    same = -0.5 * within / SCATTER**2 - 0.5 * math.log(total) - (count - 1) * math.log(SCATTER)
-    apart = -0.5 * float(deviations @ deviations) / UNRELATED**2 - count * math.log(UNRELATED)
-    return same - apart
+    same = np.diag(scatter**2) + common**2
+    return _log_density(deviations, same) - _log_density(
+        deviations, UNRELATED**2 * np.eye(deviations.size)
+    )
+
+
+def _log_density(values: Floats, covariance: Floats) -> float:
+    """Of a normal distribution about 0, without its constant."""
+    _, log_volume = np.linalg.slogdet(covariance)
+    return -0.5 * float(values @ np.linalg.solve(covariance, values)) - 0.5 * float(log_volume)
 
 
 def _as_records(past: PastStudy, space: SearchSpace) -> Iterable[TrialRecord]:
@@ -342,7 +391,8 @@ def _as_records(past: PastStudy, space: SearchSpace) -> Iterable[TrialRecord]:
             config=config,
             phase="search",
             verdict=Verdict(outcome=trial.outcome),
-            measurements=(Measurement(**figures),) if is_measured else (),  # type: ignore[arg-type]
+            # Its noise is out of the figures already: nothing says how much there was.
+            measurements=(Measurement(trust=trial.trust, **figures),) if is_measured else (),  # type: ignore[arg-type]
         )
 
 

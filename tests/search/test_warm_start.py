@@ -123,7 +123,8 @@ def test_a_study_kept_by_the_first_version_still_loads() -> None:
         batch_size=768, instance_count=3, cores_per_instance="12|24", batched_h2d=True
     )
     assert {t.outcome for t in past.trials} >= {Outcome.OK, Outcome.OVER_LIMIT, Outcome.OOM}
-    assert to_json_dict(past) == json.loads(text)
+    assert past.trials[0].figures["throughput_items_per_s"] > 1e6
+    assert from_json_dict(PastStudy, to_json_dict(past)) == past
 
 
 def test_a_study_with_hardly_a_figure_advises_nobody() -> None:
@@ -211,6 +212,32 @@ def test_further_advice_is_taken_only_if_its_figures_hold_up() -> None:
     assert advice.agrees(failed) is False
     # Still running elsewhere: then the search goes on by itself.
     assert advice.agrees([]) is None and advice.next(2, tried, []) is None
+
+
+def noisy(trial: TrialRecord) -> TrialRecord:
+    measurement = replace(trial.measurements[0], trust="noisy: something else ran")
+    return replace(trial, measurements=(measurement,))
+
+
+def test_noisy_trials_may_disagree_more() -> None:
+    space = space_with()
+    configs = list(space.configs())[::4]
+    past = past_study(space, count=24)
+    apart = [record(i, c, 0.3 + 0.7 * (i % 2)) for i, c in enumerate(configs)]
+    advice = Advice(past, space, ())
+    assert advice.agrees(apart) is False
+    assert advice.agrees([noisy(trial) for trial in apart]) is True
+
+
+def test_what_holds_with_room_to_spare_comes_second() -> None:
+    space = space_with()  # a batch of 12 has 14 ms of 14.5, one of 8 has 10
+    space = replace(space, params=parameters(batch_size=(1, 2, 4, 8, 12, 16)))
+    past = replace(past_study(space), best=Config(batch_size=12, instance_count=1))
+    advice = Advice(past, space, ())
+    assert advice.best == space.baseline.changed(batch_size=12)
+    tried = [space.baseline, advice.best]
+    records = [record(i, c) for i, c in enumerate(tried)]
+    assert advice.next(2, tried, records) == space.baseline.changed(batch_size=8)
 
 
 def test_advice_and_the_search_itself_take_turns() -> None:
