@@ -60,7 +60,8 @@ def keep_baseline(text: str, name: str, options: CompareOptions) -> Path:
     """
     operand = read_side(text, options)
     if operand.space is None:
-        raise UsageError(f"{text} does not say how to run the model: keep a study or a space file")
+        why = operand.no_space or "keep a study or a space file"
+        raise UsageError(f"{text} does not say how to run the model: {why}")
     conditions = dict(conditions_now(operand))
     baseline = Baseline(
         name=name,

@@ -99,6 +99,9 @@ class _Match:
 
 
 def _match(a: Operand, b: Operand, options: CompareOptions) -> _Match:
+    for operand in (a, b):
+        if operand.no_space:
+            raise UsageError(f"{operand.name} cannot be run: {operand.no_space}")
     spaces = a.space or b.space, b.space or a.space
     if spaces[0] is None or spaces[1] is None:
         raise UsageError(

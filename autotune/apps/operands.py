@@ -41,7 +41,7 @@ class Operand:
 
     Attributes:
         name: As it was written.
-        space: What it is run in; None: only figures are known.
+        space: What it is run in; None: only figures are known, or `no_space` says why not.
         record: What was measured of it, the proof if there is one; None: nothing.
         study: The study it is of, with `directory`, where its samples are.
         fingerprint: The conditions of `record`.
@@ -51,6 +51,7 @@ class Operand:
     name: str
     config: Config
     space: SearchSpace | None = None
+    no_space: str = ""
     record: TrialRecord | None = None
     study: StudyResult | None = None
     directory: Path | None = None
@@ -81,11 +82,12 @@ def read_operand(text: str, studies_dir: Path, storage: str = "") -> Operand:
 def of_baseline(text: str, kept: Baseline, directory: Path) -> Operand:
     """A baseline that was kept, its model's files as they were then if they have changed."""
     overrides, notes = model_overrides(kept, directory)
-    space = load_text(kept.space_text, kept.space_path, overrides) if kept.space_text else None
+    space, no_space = _space(kept.space_text, kept.space_path, overrides)
     return Operand(
         name=text,
         config=kept.config,
         space=space,
+        no_space=no_space,
         record=kept.record,
         fingerprint=kept.fingerprint,
         workload=kept.workload,
@@ -141,9 +143,10 @@ def _of_study(
         assignments = [] if select in ("", WINNER) else _assignments(text, select)
     keys = [a for a in assignments if not _is_parameter(a)]
     values = [a for a in assignments if _is_parameter(a)]
-    space = load_text(facts.space_text, facts.space_path, keys) if facts.space_text else None
-    if values and space is None:
-        raise UsageError(f"{text}: the study keeps no space file, so that nothing can be changed")
+    space, no_space = _space(facts.space_text, facts.space_path, keys)
+    if assignments and space is None:
+        why = no_space or "the study keeps no space file, so that nothing can be changed"
+        raise UsageError(f"{text}: {why}")
     if values:
         fixed = load_text(facts.space_text, facts.space_path, [*keys, *_as_params(values)])
         config = config.changed(**_fixed(fixed, values))
@@ -152,6 +155,7 @@ def _of_study(
         name=text,
         config=config,
         space=space,
+        no_space=no_space,
         record=record,
         study=result,
         directory=directory,
@@ -160,6 +164,16 @@ def _of_study(
         device=facts.device,
         origin=facts.origin,
     )
+
+
+def _space(text: str, path: str, overrides: Sequence[str]) -> tuple[SearchSpace | None, str]:
+    """A space from its kept text, or why it cannot be had: figures are worth comparing without."""
+    if not text:
+        return None, ""
+    try:
+        return load_text(text, path, overrides), ""
+    except UsageError as error:
+        return None, str(error)
 
 
 def _of_space(text: str, source: str, select: str) -> Operand:

@@ -174,6 +174,8 @@ def _direction(log_ratio: float, reach: float) -> str:
 
 
 def _clipped(values: Floats) -> Floats:
+    if values.size < LOOKS[0]:
+        return values  # too few to say what is usual
     median = float(np.median(values))
     scale = max(NORMAL_MAD * float(np.median(np.abs(values - median))), CLIP_SCALE_LEAST)
     return np.clip(values, median - CLIP * scale, median + CLIP * scale)

@@ -277,6 +277,17 @@ class TestBaselines:
         assert result.test is not None and result.test.ratio == pytest.approx(0.9, rel=0.01)
         assert any("B runs those of then" in note for note in result.notes)
 
+    def test_one_of_an_old_version_is_read(self, study: str, tmp_path: Path) -> None:
+        golden = Path(__file__).parents[1] / "golden" / "baseline_v1.json"
+        folder = tmp_path / "studies" / ".baselines" / "nightly" / "kept"
+        folder.mkdir(parents=True)
+        shutil.copy(golden, folder / "baseline.json")
+        result = compare(study, "baseline:nightly")
+        assert result.b.config.batch_size == 8
+        assert result.metric_ratio is not None
+        with pytest.raises(UsageError, match=r"baseline:nightly cannot be run: .*no file"):
+            compare(study, "baseline:nightly", FRESH)
+
     def test_a_damaged_one_is_told(self, study: str) -> None:
         folder = keep_baseline(study, "n", FRESH)
         (folder / "baseline.json").write_text("{")

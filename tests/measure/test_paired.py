@@ -60,6 +60,11 @@ def test_one_stalled_pair_is_moved_and_does_not_decide() -> None:
     assert test.ratio == pytest.approx(0.95, abs=0.01)
 
 
+def test_of_a_few_pairs_none_is_moved() -> None:
+    test = judge_pairs([0.0, 0.001, 0.5], Rule())
+    assert test is not None and test.moved == ()
+
+
 def test_more_looks_ask_for_more() -> None:
     once = judge_estimate(-0.03, 0.006, 5, Rule(alpha=0.01, looks=1))
     often = judge_estimate(-0.03, 0.006, 5, Rule(alpha=0.01, looks=len(LOOKS)))
