@@ -82,9 +82,9 @@ def warm_start_of(study: Study) -> WarmStart | None:
 
 
 def advice_note(study: Study) -> Iterator[str]:
-    """A word about where a study starts from, if not from nothing."""
-    start = warm_start_of(study)
-    if start is None:
+    """A word about where a study starts from, if not from nothing and while it is not done."""
+    start, progress = warm_start_of(study), study.progress()
+    if start is None or progress.done >= progress.total:
         return
     when = datetime.fromtimestamp(start.ended_at_s).astimezone().date().isoformat()
     differing = ", ".join(start.differing[:MAX_NAMED])

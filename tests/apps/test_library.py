@@ -60,6 +60,9 @@ def test_a_second_study_begins_with_what_the_first_found_and_says_so(
     assert second.records[1].config == first.config
     told = to_json(second)["warm_start"]
     assert told["study"] == "first" and told["agrees"] is True
+    again = Watcher()
+    assert to_json(study(file, "second", "workload.seed=5", view=again))["warm_start"] == told
+    assert not advised(again)
     shown = show("second")
     assert to_json(shown)["warm_start"] == told
     assert ("Warm start", "from study first; its figures held up") in standing(shown)
