@@ -195,7 +195,7 @@ def _knee_figure(result: StudyResult, found: StudyKnee) -> Figure:
         "none": "",
     }[knee.kind]
     delivered = delivered_share(result.recommendation, found)
-    parts = [where, shape]
+    parts = [shape] if knee.kind == "outside_range" and low == high else [where, shape]
     if found.config != found.peak and knee.kind != "flat":
         share = knee.delivered if delivered is None else delivered.ratio
         parts.append(f"delivers {share:.1%} of it")
