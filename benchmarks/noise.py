@@ -1,6 +1,6 @@
 """What a competing load does to a study's recommendation.
 
-    python benchmarks/noise.py [--runs 10] [--burners 2] [--start .5] [--limit 2ms] [--time 40]
+    python benchmarks/noise.py [--runs 10] [--burners 2] [--start .5] [--limit 4ms] [--time 40]
 
 Short studies of a small recommender on this machine's CPU. In a "loaded" one, processes that
 compute without end start when half of its budget of time is gone and stay until it ends. The limit
@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10, help="studies of each kind")
     parser.add_argument("--kinds", nargs="+", default=["quiet", "loaded"])
     parser.add_argument("--burners", type=int, default=2, help="competing processes")
-    parser.add_argument("--limit", default="2ms", help="of the P99 latency")
+    parser.add_argument("--limit", default="4ms", help="of the P99 latency")
     parser.add_argument("--start", type=float, default=0.5, help="of the load, share of the budget")
     parser.add_argument("--time", type=float, default=40.0, help="budget of a study, seconds")
     args = parser.parse_args()
