@@ -147,7 +147,9 @@ def in_doubt(verdict: Verdict, measurement: Measurement, objective: Objective) -
     broken = [x for x in objective.limits if excess.get(METRICS[x.metric].field, 0.0) > 0]
     if not all(_may_be_noise(limit, measurement) for limit in broken):
         return verdict
-    reason = f"over its limit while disturbed, which proves nothing ({measurement.trust})"
+    reason = (
+        "over its limit while disturbed, which proves nothing; run it when the machine is quiet"
+    )
     return replace(verdict, outcome=Outcome.UNDECIDED, reasons=(reason, *verdict.reasons))
 
 
