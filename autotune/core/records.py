@@ -138,6 +138,21 @@ class InputSpec:
         return self.shape.index("batch") if "batch" in self.shape else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSpec:
+    """A user's own requests.
+
+    Attributes:
+        file: An absolute path of an `.npz` file.
+        timing: Measure with its items instead of random ones.
+        evaluate: "path.py:function" of outputs and expected outputs; empty: they are compared.
+    """
+
+    file: str
+    timing: bool = True
+    evaluate: str = ""
+
+
 CALLS = ("auto", "positional", "keywords", "dict", "tuple")
 """Ways to hand inputs to a model: `auto` goes by the names and types of its parameters."""
 
@@ -155,6 +170,7 @@ class WorkloadSpec:
         base_dir: Directory of the space file, against which relative paths were resolved.
         call: How a torch model gets its inputs: one of `CALLS`.
         lengths: Of the items, where inputs have an axis "length".
+        data: Requests of the user's, and what the answers are held against.
         artifact: Directory of what was made of the model for its runtime outside of any trial
             (an ONNX export); empty if nothing was.
     """
@@ -167,6 +183,7 @@ class WorkloadSpec:
     base_dir: str = ""
     call: str = "auto"
     lengths: Lengths | None = None
+    data: DataSpec | None = None
     artifact: str = ""
 
 
@@ -656,6 +673,7 @@ class Recommendation:
         confirmations: The fresh measurements. `comparisons`: all that were made with them.
         reasons: Sentences for a person.
         sustained: Whether the proof's order lasted; None if it was too short to tell.
+        accuracy: Of the recommended configuration on the user's own items; {} without them.
     """
 
     status: Literal["confirmed", "unconfirmed", "undecided", "infeasible"]
@@ -668,6 +686,7 @@ class Recommendation:
     reasons: tuple[str, ...] = ()
     limit_probability: float | None = None
     sustained: Sustained | None = None
+    accuracy: Mapping[str, float] = field(default_factory=dict)
 
 
 def measured(records: tuple[TrialRecord, ...]) -> Iterator[TrialRecord]:

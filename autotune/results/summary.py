@@ -137,6 +137,8 @@ def figures(result: StudyResult) -> list[Figure]:
         tiles.append(_gain_figure(result))
     if result.config is not None and result.knee is None and not result.front:
         tiles.append(_batch_only_figure(result))
+    if accuracy := result.recommendation.accuracy:
+        tiles.append(_accuracy_figure(accuracy))
     if measurement.memory_peak_bytes is not None:
         text = words.metric_text("memory_peak", measurement.memory_peak_bytes)
         tiles.append(Figure(name="Peak memory", figure=text, detail="all instances together"))
@@ -176,6 +178,19 @@ def _weighted_figure(result: StudyResult) -> Figure:
     weights = ", ".join(f"{words.metric_label(g.metric)} × {g.weight:g}" for g in objective.goals)
     figure = words.UNKNOWN if gain is None else words.factor_text(gain)
     return Figure(name="Weighted gain", figure=figure, detail=f"over the baseline; {weights}")
+
+
+def _accuracy_figure(accuracy: Mapping[str, float]) -> Figure:
+    """The first figure of the answers to the user's own items, the others beside it."""
+    named = [(name.replace("_", " "), f"{value:.4g}") for name, value in accuracy.items()]
+    (_, items), *figures = named
+    name, figure = figures[0] if figures else ("items run", items)
+    others = ", ".join(f"{name} {value}" for name, value in figures[1:])
+    return Figure(
+        name=name[0].upper() + name[1:],
+        figure=figure,
+        detail="; ".join(filter(None, [others, f"on {items} items of your own"])),
+    )
 
 
 def _knee_figure(result: StudyResult, found: StudyKnee) -> Figure:

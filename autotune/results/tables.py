@@ -55,6 +55,7 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         "gain_ci95": _interval(against),
         "gain_batch_only": _ratio(recommendation.against_batch_only),
         "gain_batch_only_ci95": _interval(recommendation.against_batch_only),
+        "accuracy": dict(recommendation.accuracy) or None,
         "sustained": _sustained(recommendation.sustained),
         "knee": _knee(result),
         "limit_probability": recommendation.limit_probability,

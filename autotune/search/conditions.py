@@ -29,6 +29,7 @@ def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "inputs": "; ".join(map(str, workload.inputs)),
         "workload options": _plain(workload.options),
         **({"lengths": str(workload.lengths)} if workload.lengths else {}),
+        **({"data": str(workload.data)} if workload.data else {}),
         **({"call": workload.call} if workload.call != "auto" else {}),
         **_content(workload),
         "device": f"{info.kind}: {info.description}",
@@ -81,10 +82,11 @@ def shown(name: str, text: str | None) -> str:
 
 
 def _content(workload: WorkloadSpec) -> dict[str, str]:
-    """Digests of the model's files, since a changed model is another workload."""
+    """Digests of the files it is made of, since a changed one is another workload."""
     if workload.kind == "command":
         return _programs(workload)
-    return model_digests(workload.model)
+    own = {} if workload.data is None else {"data file": _digest(Path(workload.data.file))}
+    return {**own, **model_digests(workload.model)}
 
 
 def model_files(model: str) -> dict[str, Path]:

@@ -83,6 +83,7 @@ class WorkloadSection(Section):
     inputs: Annotated[list[InputSection], BeforeValidator(_items)] | None = None
     call: Annotated[str, BeforeValidator(scalars.one_of(CALLS))] | None = None
     lengths: AnyNode | None = None
+    data: AnyNode | None = None
     options: AnyNode | None = None
     command: AnyNode | None = None
     shell: Flag | None = None
@@ -101,6 +102,14 @@ class LengthsSection(Section):
     low: Count | None = None
     high: Count | None = None
     multiple_of: Count = 1
+
+
+class DataSection(Section):
+    """A user's own items: where they are, and what they are for."""
+
+    file: Text
+    timing: Flag = True
+    evaluate: Text | None = None
 
 
 class MetricSection(Section):

@@ -12,12 +12,13 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from autotune.core.objective import METRICS, Goal, Limit, Objective
-from autotune.core.records import Config, InputSpec, Lengths, Load, Scalar, WorkloadSpec
+from autotune.core.records import Config, DataSpec, InputSpec, Lengths, Load, Scalar, WorkloadSpec
 from autotune.space import command, scalars
 from autotune.space.parameters import Readers, Refused, mapping, read_value
 from autotune.space.rules import CORE_PARTS, DEFAULTS, DEVICE_FACTS, Rule
 from autotune.space.schema import (
     ConfirmSection,
+    DataSection,
     InputSection,
     LengthsSection,
     LoadSection,
@@ -43,7 +44,7 @@ S = TypeVar("S", bound=Section)
 _KINDS = ("model", "command", "replay", "simulated")
 _BELONGS = {
     "runtime": ("model",), "precision": ("model",), "inputs": ("model",), "options": ("model",),
-    "call": ("model",), "lengths": ("model",),
+    "call": ("model",), "lengths": ("model",), "data": ("model",),
     "shell": ("command",), "metrics": ("command",), "parser": ("command",),
     "noise": ("replay", "simulated", "command"), "seed": ("replay", "simulated"),
 }  # fmt: skip
@@ -129,6 +130,7 @@ def _model(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Workload
         base_dir=str(base_dir),
         call=section.call or "auto",
         lengths=_lengths(section.lengths) if section.lengths is not None else None,
+        data=_data(section.data, path_dir) if section.data is not None else None,
     )
 
 
@@ -188,6 +190,22 @@ def _lengths(node: Node) -> Lengths:
     if low > high:
         raise Refused(f"low {low} is above high {high}", "lengths", "low")
     return Lengths(low=low, high=high, multiple_of=section.multiple_of)
+
+
+def _data(node: Node, path_dir: Path) -> DataSpec:
+    """A file alone, or {file, timing, evaluate}."""
+    if isinstance(node.value, str):
+        return DataSpec(file=_existing(_read_at(node, "data"), path_dir, "data"))
+    section = _section(DataSection, node, "data")
+    evaluate = ""
+    if section.evaluate is not None:
+        file, colon, function = section.evaluate.rpartition(":")
+        if not colon or not function.isidentifier():
+            text = shown(section.evaluate)
+            raise Refused(f"'{text}' is not path.py:function", "data", "evaluate")
+        evaluate = f"{_existing(file, path_dir, 'data')}:{function}"
+    file = _existing(section.file, path_dir, "data")
+    return DataSpec(file=file, timing=section.timing, evaluate=evaluate)
 
 
 def _whole_numbers(items: list[Node], *path: str) -> tuple[int, ...]:

@@ -38,13 +38,15 @@ from autotune.measure.request_queue import Cursor, LocalCursor, SharedCursors
 from autotune.trial import messages
 from autotune.trial.answers import answer
 from autotune.trial.channel import Channel, Closed
+from autotune.trial.evaluation import evaluate
 from autotune.trial.program import runs_program, serve_program
 from autotune.trial.step import Stepper, compose
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
-from autotune.workloads.data import make_requests, ring_size
+from autotune.workloads.data import MIN_RING, make_requests, ring_size
 from autotune.workloads.lengths import staged, tokens_per_item
 from autotune.workloads.probes import make_probes
+from autotune.workloads.user_data import UserData
 
 OOM_SCORE = "1000"  # the kernel takes a trial before it takes the tool
 OPEN_SPIN_S = 60e-6  # short: an instance that waits for requests must not heat its core
@@ -135,9 +137,19 @@ class Instance:
         inputs, size = self._program.inputs, config.batch_size
         ring = ring_size(inputs, size)
         self._tokens_per_item = tokens_per_item(inputs, size, ring, self._spec.seed)
-        requests = make_requests(inputs, size, ring, self._spec.seed)
+        data = self._spec.workload.data
+        if data is not None and data.timing:
+            own = UserData(data, inputs)
+            requests = own.requests(size, min(ring, max(MIN_RING, own.ring(size))))
+        else:
+            requests = make_requests(inputs, size, ring, self._spec.seed)
         staging = staged(self._stage, inputs, requests, config)
         return compose(self._program, staging, self._device, config, self._clock)
+
+    def evaluate(self) -> dict[str, float]:
+        """Run the user's own items."""
+        spec = self._spec
+        return evaluate(self._program, self._stage, self._device, spec.config, spec.workload)
 
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
         """Call with every size, then until steady."""
@@ -254,6 +266,11 @@ class InstanceThreads:
         parts = self._each(lambda instance: instance.measure(plan, base_s, cursor), self._instances)
         return merge(parts)
 
+    def evaluate(self) -> dict[str, float]:
+        """How good the first instance's answers to the user's own items are."""
+        figures: list[dict[str, float]] = self._each(Instance.evaluate, self._instances[:1])
+        return figures[0]
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the error says that memory ran out, as the devices know it."""
         return isinstance(error, MemoryError) or any(
@@ -267,7 +284,7 @@ class InstanceThreads:
     def _each(self, action: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
         if not self._executors:
             return [action(item) for item in items]
-        futures = [e.submit(action, item) for e, item in zip(self._executors, items, strict=True)]
+        futures = [e.submit(action, item) for e, item in zip(self._executors, items)]  # noqa: B905
         return [future.result() for future in futures]
 
 
@@ -293,6 +310,8 @@ def serve(channel: Channel) -> None:
             elif isinstance(request, messages.WarmUp):
                 process.warm_up(request.max_s, request.sizes)
                 channel.send(messages.Warm())
+            elif isinstance(request, messages.Evaluate):
+                channel.send(messages.Evaluated(process.evaluate()))
             elif isinstance(request, messages.Measure):
                 channel.send(messages.Measured(_measure(process, request, channel.take_fds())))
     except Closed:

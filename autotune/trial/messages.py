@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.core.records import Answers, GroupSpec, Plan, Result
@@ -67,6 +68,18 @@ class WarmUp:
 @dataclass(frozen=True)
 class Warm:
     """All instances of the process are warm."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Run the user's own items through the first instance; answered by `Evaluated`."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Figures of the outputs by name."""
+
+    figures: Mapping[str, float]
 
 
 @dataclass(frozen=True)

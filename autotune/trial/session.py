@@ -185,6 +185,18 @@ class ProcessSession:
         self._group.gather(messages.Warm, until_s=time.monotonic() + plan.deadline_s)
         self._is_warm = True
 
+    def evaluate(self, limit_s: float) -> Mapping[str, float]:
+        """How good the answers to the user's own items are, in figures by name.
+
+        Raises:
+            TrialError: It took longer than `limit_s`, or failed.
+            UsageError: The items do not fit the model.
+        """
+        self._group.send([messages.Evaluate()], only=1)
+        until_s = time.monotonic() + limit_s
+        (reply,) = self._group.gather(messages.Evaluated, until_s=until_s, only=1)
+        return reply.figures
+
     def begin(self, plan: Plan) -> None:
         now_s = time.monotonic()
         self._until_s = now_s + plan.deadline_s

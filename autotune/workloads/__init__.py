@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from autotune.core.errors import UsageError
 from autotune.core.records import WorkloadSpec
+from autotune.workloads import user_data
 from autotune.workloads.base import Limits
 
 
@@ -64,6 +65,8 @@ def check_workload(spec: WorkloadSpec) -> None:
         UsageError: A file, factory, built-in, grid or option is wrong.
     """
     _module(spec.kind).check(spec)
+    if spec.data is not None:
+        user_data.check(spec.data, spec.base_dir)
 
 
 def preload_modules(spec: WorkloadSpec) -> tuple[str, ...]:

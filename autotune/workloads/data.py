@@ -34,7 +34,7 @@ def ring_size(inputs: Sequence[InputSpec], batch_size: int) -> int:
     """
     most = MAX_RING if lengths_of(inputs) is None else MAX_LENGTHS_RING
     request_bytes = sum(
-        math.prod(spec.sizes(batch_size)) * np.dtype(_numpy_type(spec)).itemsize for spec in inputs
+        math.prod(spec.sizes(batch_size)) * np.dtype(numpy_type(spec)).itemsize for spec in inputs
     )
     return max(MIN_RING, min(most, RING_BYTES // max(1, request_bytes)))
 
@@ -72,7 +72,7 @@ def make_requests(
 
 
 def _draw(spec: InputSpec, batch_size: int, rng: np.random.Generator) -> npt.NDArray[Any]:
-    dtype = np.dtype(_numpy_type(spec))
+    dtype = np.dtype(numpy_type(spec))
     shape, axis = spec.sizes(batch_size), spec.batch_axis
     if axis is not None:  # drawn item by item, then the batch is put where it belongs
         shape = (shape[axis], *shape[:axis], *shape[axis + 1 :])
@@ -99,7 +99,12 @@ def _values(
     return np.asarray(rng.integers(low, high, size=shape, dtype=np.int64)).astype(dtype)
 
 
-def _numpy_type(spec: InputSpec) -> str:
+def numpy_type(spec: InputSpec) -> str:
+    """The type in which an input is drawn.
+
+    Raises:
+        UsageError: There is no such dtype.
+    """
     if spec.dtype not in _NUMPY_TYPES:
         raise UsageError(
             f"workload.inputs: {spec.name}: unknown dtype {spec.dtype!r}; "

@@ -37,8 +37,8 @@ def figures_of(output: Any, items: int, batch_axis: int | None) -> tuple[TensorF
         batch_axis: The axis that counts items in the model's inputs, tried first.
     """
     found: list[TensorFigures] = []
-    for array in _arrays(output):
-        axis = _item_axis(array.shape, items, batch_axis)
+    for array in arrays_of(output):
+        axis = item_axis(array.shape, items, batch_axis)
         figures = None
         if axis is not None and array.size:
             figures = _by_item(np.moveaxis(array, axis, 0))
@@ -48,7 +48,8 @@ def figures_of(output: Any, items: int, batch_axis: int | None) -> tuple[TensorF
     return tuple(found)
 
 
-def _item_axis(shape: tuple[int, ...], items: int, batch_axis: int | None) -> int | None:
+def item_axis(shape: tuple[int, ...], items: int, batch_axis: int | None) -> int | None:
+    """The axis of an output that counts its items, None if there is none."""
     if batch_axis is not None and batch_axis < len(shape) and shape[batch_axis] == items:
         return batch_axis
     return next((axis for axis, size in enumerate(shape) if size == items), None)
@@ -67,14 +68,14 @@ def _by_item(array: npt.NDArray[Any]) -> Floats:
     return np.concatenate(parts)
 
 
-def _arrays(output: Any) -> Iterator[npt.NDArray[Any]]:
+def arrays_of(output: Any) -> Iterator[npt.NDArray[Any]]:
     """The arrays of an output; what is neither array nor tensor does not count."""
     if isinstance(output, Mapping):
         for value in output.values():
-            yield from _arrays(value)
+            yield from arrays_of(value)
     elif isinstance(output, (list, tuple)):
         for value in output:
-            yield from _arrays(value)
+            yield from arrays_of(value)
     elif isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
         yield output
     elif hasattr(output, "detach"):  # a tensor of torch, which need not be imported here

@@ -165,7 +165,8 @@ def call(
     offered = {"config": config, **options}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    given = {key: value for key, value in offered.items() if key in named or takes_any}
+    # nn.Module's own constructor takes any keyword, and refuses each: config goes by name alone.
+    given = {k: v for k, v in offered.items() if k in named or (takes_any and k in options)}
     unknown = [key for key in options if key not in given]
     if unknown:
         raise UsageError(

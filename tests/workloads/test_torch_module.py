@@ -241,6 +241,7 @@ def test_unknown_types_are_found_early(precision: str, dtype: str, message: str)
         "    return Local()",
         "make = lambda: nn.Linear(16, 16)",
         "class make(nn.Linear):\n    def __init__(self): super().__init__(16, 16)",
+        "class make(nn.Module):\n    def forward(self, x): return x * 2",
     ],
 )
 def test_what_cannot_be_pickled_works(build_program: Build, user_file: Write, code: str) -> None:
