@@ -27,7 +27,17 @@ from autotune.version import __version__
 ACCELERATORS = ("npu", "cuda", "mlu")
 TRY_LIMIT_S = 180.0
 PICTURES = 5
-PACKAGES = ("optuna", "numpy", "scipy", "torch", "torch_npu", "transformers", "psycopg")
+PACKAGES = (
+    "optuna",
+    "numpy",
+    "scipy",
+    "torch",
+    "torch_npu",
+    "transformers",
+    "onnxruntime",
+    "openvino",
+    "psycopg",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

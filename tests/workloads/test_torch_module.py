@@ -3,13 +3,14 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from autotune.core.errors import UnavailableError, UsageError
+from autotune.core.errors import CompileError, UnavailableError, UsageError
 from autotune.core.records import Config, InputSpec, Lengths, WorkloadSpec
 from autotune.workloads import check_workload, preload_modules, user_code
 from autotune.workloads.base import Program
@@ -420,3 +421,64 @@ def test_lengths_that_a_built_in_does_not_take_are_refused(
     spec = WorkloadSpec(kind="torch", model="minilm", lengths=lengths, options=options)
     with pytest.raises(UsageError, match=message):
         check_workload(spec)
+
+
+# --- ways to run a module ----------------------------------------------------------------------
+
+
+def test_another_memory_format_changes_weights_and_no_output(build_program: Build) -> None:
+    plain, last = (
+        build_program(
+            "resnet50",
+            Config(batch_size=2, extra=(("torch.memory_format", name),)),
+            options={"size": "small"},
+        )
+        for name in ("contiguous", "channels_last")
+    )
+    one, other = (run(program, 2).logits for program in (plain, last))  # type: ignore[attr-defined]
+    assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_compiling_is_timed_apart_and_is_for_whole_batches(
+    build_program: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def compile_(call: Callable[..., object], *, dynamic: bool) -> Callable[..., object]:
+        def slow(*tensors: torch.Tensor) -> object:
+            asked.append((tensors[0].shape[0], dynamic))
+            time.sleep(0.05)
+            return call(*tensors)
+
+        return slow
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    config = Config(batch_size=6, micro_batch_count=2, extra=(("torch.compile", True),))
+    program = build_program("mlp", config, options={"size": "small"})
+    assert asked == [(3, False)]
+    assert program.compile_s >= 0.05
+    assert not program.takes_part_batches
+
+
+def test_what_cannot_be_compiled_is_a_compile_error(
+    build_program: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile_(call: object, *, dynamic: bool) -> object:
+        raise RuntimeError("no C++ compiler")
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    with pytest.raises(CompileError, match=r"torch\.compile failed: RuntimeError: no C"):
+        build_program("mlp", Config(extra=(("torch.compile", True),)), options={"size": "small"})
+
+
+@pytest.mark.parametrize("name", ["torch.memory_format", "workload.precision"])
+def test_what_needs_a_module_says_so_for_a_function(
+    build_program: Build, user_file: Write, name: str
+) -> None:
+    path = user_file("def make(): return lambda x: x")
+    config = Config(extra=(("torch.memory_format", "channels_last"),))
+    with pytest.raises(UsageError, match=rf"{name}: needs an nn\.Module"):
+        if name == "workload.precision":
+            build_program(f"{path}:make", precision="bfloat16", inputs=X)
+        else:
+            build_program(f"{path}:make", config, inputs=X)
