@@ -8,7 +8,7 @@ size of the output they belong to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,8 @@ class Reference:
     Attributes:
         figures: By probe item what stands for its output, () of an item that was not seen.
         widths, is_discrete, precision: As of `Answers`.
+        is_coarse: True if its items differ by less than the precision tells: only what is wrong
+            by about an output's size would then be seen, and not an item in another's place.
         untold: Why nothing can be compared with it, empty if it can.
     """
 
@@ -50,6 +52,7 @@ class Reference:
     widths: tuple[int, ...] = ()
     is_discrete: tuple[bool, ...] = ()
     precision: str = "float32"
+    is_coarse: bool = False
     untold: str = ""
 
 
@@ -61,12 +64,26 @@ class Agreement:
         difference: The largest of an item, relative to the size of its output; None if nothing
             was compared.
         tolerance: What the precision allows.
+        is_coarse: As of `Reference`.
         untold: Why nothing was compared, empty if it was.
     """
 
     difference: float | None = None
     tolerance: float = LOOSEST
+    is_coarse: bool = False
     untold: str = ""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What the user should know of the comparison."""
+        if self.untold:
+            return (f"outputs were not compared: {self.untold}",)
+        if self.is_coarse:
+            return (
+                "outputs of different items differ by less than the precision tells: only gross "
+                "faults would be seen",
+            )
+        return ()
 
 
 def tolerance_of(*precisions: str) -> float:
@@ -91,7 +108,9 @@ def reference_of(answers: Answers) -> Reference:
         is_discrete=answers.is_discrete,
         precision=answers.precision,
     )
-    return Reference(untold=untold) if (untold := _why_untold(answers, reference)) else reference
+    if untold := _why_untold(answers, reference):
+        return Reference(untold=untold)
+    return replace(reference, is_coarse=not _tells_items_apart(answers, reference))
 
 
 def check_numbers(answers: Answers) -> None:
@@ -128,7 +147,7 @@ def compare(answers: Answers, reference: Reference) -> Agreement:
                 f"{tolerance:g}"
             )
         difference = max(difference, 0.0 if is_discrete else float(off.max(initial=0.0)))
-    return Agreement(difference=difference, tolerance=tolerance)
+    return Agreement(difference=difference, tolerance=tolerance, is_coarse=reference.is_coarse)
 
 
 def _why_untold(answers: Answers, reference: Reference) -> str:
@@ -137,16 +156,24 @@ def _why_untold(answers: Answers, reference: Reference) -> str:
         return "the model's output has no axis that counts the items"
     tolerance = tolerance_of(answers.precision)
     known = [item for item, figures in enumerate(reference.figures) if figures]
-    alike = True
     for ours, theirs, is_discrete in _tensors(answers, reference):
         scattered = _difference(ours, theirs[answers.item], theirs[known]) > tolerance
         if scattered.mean() > (DISCRETE_SHARE if is_discrete else 0.0):
             return "the same item gets another output from call to call (dropout, sampling?)"
-        first = np.broadcast_to(theirs[known[0]], theirs[known].shape)
-        alike = alike and not (_difference(theirs[known], first, theirs[known]) > tolerance).any()
-    if alike and len(known) > 1:
+    if len(known) > 1 and len({reference.figures[item] for item in known}) == 1:
         return "different items get the same output, so that nothing can be told from it"
     return ""
+
+
+def _tells_items_apart(answers: Answers, reference: Reference) -> bool:
+    """True if any tensor of two items differs by more than the precision allows."""
+    tolerance = tolerance_of(answers.precision)
+    known = [item for item, figures in enumerate(reference.figures) if figures]
+    for _, theirs, _ in _tensors(answers, reference):
+        first = np.broadcast_to(theirs[known[0]], theirs[known].shape)
+        if (_difference(theirs[known], first, theirs[known]) > tolerance).any():
+            return True
+    return len(known) < 2
 
 
 def _check_shapes(answers: Answers, reference: Reference) -> None:

@@ -120,11 +120,10 @@ def _labelled(
         trust = trust_by_canary(ratio)
     measurement = with_trust(measurement, trust, ratio)
     verdict = in_doubt(verdict, measurement, bench.space.objective)
-    untold = (f"outputs were not compared: {agreement.untold}",) if agreement.untold else ()
     measurement = replace(
         measurement,
         output_difference=agreement.difference,
-        warnings=(*measurement.warnings, *untold),
+        warnings=(*measurement.warnings, *agreement.caveats),
     )
     return Attempt(result, measurement, verdict, trust)
 

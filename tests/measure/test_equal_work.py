@@ -119,6 +119,20 @@ def test_outputs_without_items_or_without_difference_tell_nothing() -> None:
     assert "different items get the same output" in reference_of(alike).untold
 
 
+def test_items_that_hardly_differ_still_show_gross_faults() -> None:
+    near = answers(16)
+    near.figures[:] = 1.0 + 1e-5 * near.figures
+    reference = reference_of(near)
+    assert reference.is_coarse and not BASE.is_coarse
+    assert compare(near, reference).caveats and not compare(answers(16), BASE).caveats
+    blank = replace(near, figures=near.figures * (np.arange(16) < 8)[:, None])
+    with pytest.raises(WrongOutput, match="8 of 16 items"):
+        compare(blank, reference)
+    half = replace(near, figures=np.empty((16, 0)), widths=(0,), shapes=((4, 4),), run_items=8)
+    with pytest.raises(WrongOutput, match="no axis of the output has the 8 items"):
+        compare(half, reference)
+
+
 def test_a_class_that_flips_between_two_even_ones_is_no_fault() -> None:
     labels = {"widths": (3,), "is_discrete": (True,)}
     base = reference_of(answers(8, figures=_labels(answers(8).item), **labels))
