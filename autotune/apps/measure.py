@@ -14,11 +14,11 @@ from autotune.core.errors import UsageError
 from autotune.core.records import Config, Measurement, Result, TrialRecord
 from autotune.core.units import format_duration
 from autotune.measure.judge import judge
+from autotune.measure.pooling import pooled
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
 from autotune.results.study_result import StudyFacts
 from autotune.results.words import config_text, trust_text
-from autotune.search.pooling import pooled
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.group import group_spec, trial_plan
 from autotune.trial.session import Launcher, open_session

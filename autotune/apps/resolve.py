@@ -11,12 +11,13 @@ from autotune.apps.store import without_password
 from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError
 from autotune.core.objective import METRICS, Objective
-from autotune.core.records import Config, Plan, Window
+from autotune.core.records import Config, Load, Plan, Window
 from autotune.core.units import format_duration
 from autotune.devices import find_device
 from autotune.devices.base import DeviceInfo
 from autotune.measure.enough import Enough, enough
 from autotune.measure.judge import SEARCH_ALPHA
+from autotune.measure.rate import proof_range_s
 from autotune.measure.summary import summarise
 from autotune.results.study_result import Origin, StudyFacts
 from autotune.results.words import config_text, limit_text, quoted, value_text
@@ -69,7 +70,7 @@ def resolve(space: SearchSpace) -> Resolved:
     """
     kind = space.workload.kind
     space = _on_model(space)
-    if space.objective.load.is_open and WORKLOADS[kind].runs in ("report", "program"):
+    if space.objective.load.is_queued and WORKLOADS[kind].runs in ("report", "program"):
         raise UsageError(
             f"load.{space.objective.load.kind}: {kind} hands over figures, and nothing arrives; "
             "write load: {closed: {}}"
@@ -307,7 +308,7 @@ def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "device": space.device,
         "objective": f"{space.objective.name} ({_goals_text(space.objective)})",
         "limits": ", ".join(map(limit_text, space.objective.limits)) or "none",
-        "load": load.kind + (f" at {load.rate_per_s:g}/s" if load.rate_per_s else ""),
+        "load": _load_text(load),
         **{p.name: ", ".join(value_text(p.name, c) for c in p.choices) for p in space.params},
         "rules": _rules_text(space, info),
         "baseline": config_text(space.baseline),
@@ -318,7 +319,7 @@ def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "sampler": _sampler_text(space),
         "confirm": (
             f"the best {confirm.top}, {format_duration(confirm.duration_s)} each, "
-            f"alpha {confirm.alpha:g}"
+            f"alpha {confirm.alpha:g}{_rate_proof_text(space)}"
             if confirm
             else "skipped"
         ),
@@ -340,6 +341,25 @@ def _goals_text(objective: Objective) -> str:
     if objective.is_weighted:
         return f"goals: {', '.join(f'{g.metric} x {g.weight:g}' for g in objective.goals)}"
     return f"goal: {metrics[0]}"
+
+
+def _rate_proof_text(space: SearchSpace) -> str:
+    """How much measuring a sought rate needs, where one is sought."""
+    if space.confirm is None or not space.objective.load.seeks_rate:
+        return ""
+    least_s, most_s = proof_range_s(space.confirm.duration_s)
+    return (
+        f"; a rate takes {format_duration(least_s)} to {format_duration(most_s)} to show, "
+        "the longer the less the limit depends on it"
+    )
+
+
+def _load_text(load: Load) -> str:
+    if load.clients is not None:
+        return f"closed, {load.clients} client{'s' * (load.clients > 1)}"
+    if load.seeks_rate:
+        return f"{load.kind}, the highest rate that keeps the limit"
+    return load.kind + (f" at {load.rate_per_s:g}/s" if load.rate_per_s else "")
 
 
 def _rules_text(space: SearchSpace, info: DeviceInfo) -> str:

@@ -35,7 +35,7 @@ def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> 
         for name in SAMPLE_ARRAYS
         if getattr(result, name) is not None
     }
-    if result.is_open:
+    if result.is_queued:
         kept = _arrivals_until(result, order)
         arrays["arrivals_s"] = np.concatenate(kept)
         arrays["arrival_counts"] = np.array([arrivals.size for arrivals in kept])

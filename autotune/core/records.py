@@ -195,16 +195,24 @@ class Load:
         kind: "closed": each instance starts its next call when the last has ended.
         rate_per_s: Arrivals per second of an open load; None: the highest that holds.
         trace: File of arrival times for "trace".
+        clients: Of a closed load: each of so many clients sends its next request when the last
+            has been answered, all into one queue; None: each instance calls back to back.
     """
 
     kind: Literal["closed", "poisson", "constant", "trace"] = "closed"
     rate_per_s: float | None = None
     trace: str = ""
+    clients: int | None = None
 
     @property
     def is_open(self) -> bool:
         """True if requests arrive whether or not the last one has been answered."""
         return self.kind != "closed"
+
+    @property
+    def is_queued(self) -> bool:
+        """True if instances take requests from one queue, as many as wait, up to a batch."""
+        return self.is_open or self.clients is not None
 
     @property
     def seeks_rate(self) -> bool:
@@ -244,9 +252,9 @@ class Window:
 
     Attributes:
         start_s: Start on the machine's monotonic clock; None: as soon as all instances are warm.
-        iterations: Calls of the whole group, shared out evenly over the instances; under an open
-            load the number of requests.
-        item_count: Items of each call of a closed load; None: the configuration's batch size.
+        iterations: Calls of the whole group, shared out evenly over the instances; where there is
+            a queue, the number of requests.
+        item_count: Items of each call without a queue; None: the configuration's batch size.
     """
 
     start_s: float | None = None
@@ -348,19 +356,21 @@ class Samples:
 
     Attributes:
         window: Index of the window in the plan. `instance`: index of the instance.
-        due_s: When the call should have started: its start under a closed load, the scheduled
-            arrival of its oldest request under an open one. Monotonic clock, like the next two.
+        due_s: When the call should have started: its start under a closed load, the arrival of
+            its oldest request where there is a queue. Monotonic clock, like the next two.
         item_count: Items of the call.
         cpu_s: CPU time of the calling thread. `switch_count`: its involuntary context
             switches. `fault_count`: its minor page faults.
         h2d_s, compute_s, d2h_s: Stage times of the call, None where the device cannot tell.
         first_request: Index of the call's oldest request among its window's arrivals. `late_s`:
             how long after it could have begun the call began, the load generator's own delay.
-            None under a closed load, like the next two.
+            None where there is no queue, like the next two.
         run_queue_wait_s: Time the group's threads waited for a core, per window.
-        arrivals_s: Scheduled arrivals, one array per window, ascending. A call serves
-            `item_count` of them from `first_request` on; those of no call were never served.
-        rate_per_s: Arrivals per second that were asked for.
+        arrivals_s: Arrivals, one array per window, ascending: as scheduled, or as the clients
+            sent them. A call serves `item_count` of them from `first_request` on; those of no
+            call were never served.
+        rate_per_s: Arrivals per second that were asked for, None if none were.
+        clients: Of a closed load with so many clients, else None.
         telemetry: What the device told of itself meanwhile (`devices.readings.summed_up`).
     """
 
@@ -381,12 +391,13 @@ class Samples:
     run_queue_wait_s: tuple[float, ...] = ()
     arrivals_s: tuple[Floats, ...] = ()
     rate_per_s: float | None = None
+    clients: int | None = None
     facts: tuple[InstanceFacts, ...] = ()
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def is_open(self) -> bool:
-        """True if they are of an open load."""
+    def is_queued(self) -> bool:
+        """True if requests waited in a queue, so that a call serves as many as it found there."""
         return self.first_request is not None
 
     @property
@@ -397,8 +408,8 @@ class Samples:
     def request_latency_s(self) -> Floats:
         """Latency of every request in the order of arrival, window after window.
 
-        From the scheduled arrival until the call ended; infinite for a request that was never
-        served. Under a closed load a request is a call, in the order in which they ended.
+        From its arrival until the call ended; infinite for a request that was never served.
+        Without a queue a request is a call, in the order in which they ended.
         """
         if self.first_request is None:
             # Not by time alone: fresh sessions on virtual clocks all begin at zero.
@@ -480,6 +491,7 @@ class Measurement:
             relative to the size of the output; None if it was not compared.
         canary_ratio: Speed of the machine around the measurement, relative to the best that was
             seen of it in the study; None if it was not looked at.
+        estimated: Fields that were not measured, but follow from a simulation fed with what was.
         trust: "quiet", or "noisy: why".
         device_busy_ratio: Share of the time in which the device was busy, by its own telemetry.
         power_w: Mean power of the device, everybody's work included.
@@ -517,10 +529,31 @@ class Measurement:
     output_difference: float | None = None
     run_queue_wait_ratio: float | None = None
     canary_ratio: float | None = None
+    estimated: tuple[str, ...] = ()
     trust: str = "quiet"
     warnings: tuple[str, ...] = ()
     telemetry: Mapping[str, float] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateFacts:
+    """What a search for a configuration's highest arrival rate has found.
+
+    A later search of the same configuration begins with it.
+
+    Attributes:
+        rate_per_s: The rate that was shown to hold, else the one that is promised to.
+        limit_rate_per_s: Where a simulation of the queue just meets the limit.
+        sizes, medians_s: Median time of a call by its items.
+        residuals: Call times over that median, ascending.
+    """
+
+    rate_per_s: float
+    limit_rate_per_s: float
+    sizes: tuple[float, ...] = ()
+    medians_s: tuple[float, ...] = ()
+    residuals: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -555,6 +588,7 @@ class TrialRecord:
         cost_s: What the trial cost, starts of processes included, on the trial's own clock.
         measurements: All that were made of it; the last one counts, the quietest of them.
         log_tail: The last lines the children printed, only kept when something went wrong.
+        rate: Where the arrival rate is sought: what the search for it has found.
     """
 
     number: int
@@ -568,6 +602,7 @@ class TrialRecord:
     cost_s: float = 0.0
     worker: str = ""
     log_tail: str = ""
+    rate: RateFacts | None = None
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -580,20 +615,17 @@ class TrialRecord:
 class Comparison:
     """A configuration against another, measured in alternating windows.
 
-    Where the arrival rate is sought, each is measured on its own at rates of its own: there are
-    no pairs, hence no interval.
+    Where the arrival rate is sought, each has windows at rates of its own in the same rounds, and
+    the ratio is that of their highest rates (`measure.rate_ratio`).
 
     Attributes:
-        ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs;
-            of sought rates their quotient, the reference's being the most that it may hold if
-            none was shown.
-        ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios; None without
-            pairs.
-        pair_ratios: One per pair of fresh processes; () of sought rates.
+        ratio: Throughput of `config` over that of `reference`, geometric mean over fresh pairs.
+        ratio_ci: Its interval at level 1 - alpha, t over the pairs' log ratios; None with fewer
+            than two pairs.
+        pair_ratios: One per pair of fresh processes; of sought rates one per round.
         least_ratio: Of sought rates: what was shown of `config` over the most that `reference`
             may hold, 0 if nothing was shown. No interval's end: it has no level.
-        interleaved: False if both did not fit in memory, or sought their rates, and took turns
-            as whole runs.
+        interleaved: False if both did not fit in memory and took turns as whole runs.
     """
 
     config: Config

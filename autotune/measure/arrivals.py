@@ -16,6 +16,7 @@ from autotune.core.errors import UsageError
 from autotune.core.records import Floats, Load
 
 MAX_ARRIVALS = 20_000_000  # of one window; their times alone take 160 MB
+MAX_KEPT = 300_000  # arrivals of a pattern that is kept, 2.4 MB
 _SPARE_SIGMAS = 8.0  # drawn beyond the expected number, so that a window is never short
 
 
@@ -46,9 +47,21 @@ def arrival_times(
     if load.kind == "constant":
         times_s = np.arange(wanted, dtype=np.float64) / rate
     else:
-        gaps = np.random.default_rng((seed, window)).standard_exponential(wanted)
-        times_s = np.cumsum(gaps) / rate
+        times_s = _unit_poisson(seed, window, wanted) / rate
     return times_s[_before(times_s, duration_s)][:count]
+
+
+def _unit_poisson(seed: int, window: int, count: int) -> Floats:
+    """Arrivals at one per second; the shorter patterns are kept, as searches stretch them often."""
+    draw = _kept_unit_poisson if count <= MAX_KEPT else _kept_unit_poisson.__wrapped__
+    return draw(seed, window, count)
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_unit_poisson(seed: int, window: int, count: int) -> Floats:
+    times_s = np.cumsum(np.random.default_rng((seed, window)).standard_exponential(count))
+    times_s.flags.writeable = False
+    return times_s
 
 
 def _wanted(rate: float, duration_s: float | None, count: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from autotune.core.records import (
     Window,
 )
 from autotune.measure.arrivals import arrival_times
+from autotune.measure.client_queue import ClientQueue, ClientState
 from autotune.measure.load import (
     CallRecord,
     Serve,
@@ -29,7 +31,7 @@ from autotune.measure.load import (
     in_event_order,
     open_loop,
 )
-from autotune.measure.request_queue import Batch, Cursor, RequestQueue
+from autotune.measure.request_queue import Batch, Cursor, Queue, RequestQueue
 
 MIN_WARMUP_CALLS = 10
 MIN_WARMUP_S = 0.3
@@ -89,7 +91,7 @@ def size_ladder(max_batch: int) -> tuple[int, ...]:
 
 def sizes_of(plan: Plan, config: Config) -> tuple[int, ...]:
     """Batch sizes other than the configuration's that a plan will call."""
-    if plan.load.is_open:
+    if plan.load.is_queued:
         return size_ladder(config.batch_size)
     return tuple(sorted({w.item_count for w in plan.windows if w.item_count is not None}))
 
@@ -190,16 +192,16 @@ def run_open_windows(
     plan: Plan,
     *,
     base_s: float,
-    cursor: Callable[[int], Cursor],
+    state: Callable[[int], Cursor | ClientState],
 ) -> list[list[OpenWindow]]:
-    """Run the windows of an open load one after the other.
+    """Run the windows of a load with a queue one after the other.
 
     What arrived in a window is still served after its end, for up to `DRAIN_S`.
 
     Args:
         servers: One, or, on virtual clocks, all instances of the group.
         base_s: When the first window starts that has no start of its own.
-        cursor: Of a window, shared by all instances of the group.
+        state: Of a window's queue, shared by all instances of the group.
     Returns:
         The windows of each server.
     """
@@ -209,15 +211,7 @@ def run_open_windows(
     next_start_s = base_s
     for number, window in enumerate(plan.windows):
         start_s = window.start_s if window.start_s is not None else next_start_s
-        arrivals_s = start_s + _arrivals(plan, number)
-        end_s = start_s + (window.duration_s or (arrivals_s[-1] - start_s))
-        queue = RequestQueue(
-            arrivals_s,
-            cursor(number),
-            max_batch=config.batch_size,
-            max_delay_s=float(config.get("max_queue_delay", 0.0)),
-            closing_s=end_s + DRAIN_S,
-        )
+        queue, end_s = _queue(plan, number, config, state(number), start_s)
         for clock in clocks:
             clock.sleep_until(start_s)
         waited_s = [server.run_queue_wait_s() for server in servers]
@@ -227,22 +221,48 @@ def run_open_windows(
         ]
         for index, served in enumerate(in_event_order(loops, clocks)):
             wait_s = servers[index].run_queue_wait_s() - waited_s[index]
-            windows[index].append(OpenWindow(served, arrivals_s, wait_s))
+            windows[index].append(OpenWindow(served, queue.arrivals_s(), wait_s))
             calls_made[index] += len(served)
         # A fixed length, so that instances in several processes agree on the next start.
         next_start_s = end_s + DRAIN_S
     return windows
 
 
-def _arrivals(plan: Plan, number: int) -> Floats:
-    window = plan.windows[number]
-    return arrival_times(
-        plan.load,
+def _queue(
+    plan: Plan, number: int, config: Config, state: Cursor | ClientState, start_s: float
+) -> tuple[Queue, float]:
+    """The queue of a window, and when the window ends."""
+    window, load = plan.windows[number], plan.load
+    max_batch, max_delay_s = config.batch_size, float(config.get("max_queue_delay", 0.0))
+    if not load.is_open:
+        assert not isinstance(state, Cursor)
+        # So many requests end when they end; until then no window has to know when.
+        end_s = start_s + (window.duration_s or math.inf)
+        return ClientQueue(
+            state,
+            start_s=start_s,
+            end_s=end_s,
+            closing_s=end_s + DRAIN_S,
+            max_batch=max_batch,
+            max_delay_s=max_delay_s,
+            count=window.iterations,
+        ), end_s
+    assert isinstance(state, Cursor)
+    arrivals_s = start_s + arrival_times(
+        load,
         seed=plan.arrival_seed,
         window=number,
         duration_s=window.duration_s,
         count=window.iterations,
     )
+    end_s = start_s + (window.duration_s or (arrivals_s[-1] - start_s))
+    return RequestQueue(
+        arrivals_s,
+        state,
+        max_batch=max_batch,
+        max_delay_s=max_delay_s,
+        closing_s=end_s + DRAIN_S,
+    ), end_s
 
 
 def _share_of(window: Window, share: tuple[int, int]) -> int | None:
@@ -312,6 +332,7 @@ def to_open_samples(windows: Sequence[OpenWindow], load: Load, facts: InstanceFa
         late_s=samples.start_s - np.array([batch.ready_s for batch in batches], dtype=np.float64),
         arrivals_s=tuple(window.arrivals_s for window in windows),
         rate_per_s=load.rate_per_s,
+        clients=load.clients,
     )
 
 
@@ -323,9 +344,21 @@ def merge(parts: Sequence[Samples]) -> Samples:
         return None if any(array is None for array in arrays) else np.concatenate(arrays)
 
     waits = [part.run_queue_wait_s for part in parts]
+    arrivals = zip(*(part.arrivals_s for part in parts), strict=True)
     return replace(
         parts[0],
         **{name: joined(name) for name in SAMPLE_ARRAYS},
         run_queue_wait_s=tuple(sum(column) for column in zip(*waits, strict=True)),
+        arrivals_s=tuple(map(_known_arrivals, arrivals)),
         facts=tuple(fact for part in parts for fact in part.facts),
     )
+
+
+def _known_arrivals(parts: Sequence[Floats]) -> Floats:
+    """Arrivals of one window as far as any instance knows them (NaN: it does not)."""
+    if len(parts) == 1:
+        return parts[0]
+    known = np.full(max(part.size for part in parts), np.nan)
+    for part in parts:
+        known[: part.size] = np.fmax(known[: part.size], part)
+    return known

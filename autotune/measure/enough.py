@@ -43,10 +43,10 @@ def enough(objective: Objective, *, alpha: float, call_s: float | None = None) -
         alpha: Probability, at most, of showing a limit that does not hold.
         call_s: How long a call of the baseline takes, None if that is not known.
     Returns:
-        None if no quantile is limited, or requests arrive by themselves: then it depends on
-        their rate and on how the queue ties them together.
+        None if no quantile is limited, or requests wait in a queue: then it depends on their
+        rate and on how the queue ties them together.
     """
-    if objective.load.is_open:
+    if objective.load.is_queued:
         return None
     needs = [
         (calls_needed(quantile, look_alpha(alpha)), limit)

@@ -123,7 +123,7 @@ def _judge_quantile(
     if tail.status == "pass":
         return LimitJudgement("pass", excess, "")
     bound = _format(limit.metric, limit.bound)
-    unit = "requests" if samples.is_open else "calls"
+    unit = "requests" if samples.is_queued else "calls"
     counts = f"{int(over.sum())} of {over.size} {unit} took longer than {bound}"
     if tail.status == "fail":
         return LimitJudgement("fail", excess, f"{limit.metric} breaks its limit: {counts}")
@@ -165,10 +165,13 @@ def variance_floor(samples: Samples) -> float:
     """How many samples count as one at least.
 
     A closed loop's call is one sample; what calls share beyond that shows in their blocks.
-    Requests of an open load share their batch, and the queue before it.
+    Requests in a queue share their batch, and what came before it: under an open load the queue
+    of that moment, while a slow call holds up all the clients of a closed one.
     """
-    if not samples.is_open or samples.item_count.size == 0:
+    if not samples.is_queued or samples.item_count.size == 0:
         return 1.0
+    if samples.clients is not None:
+        return variance_floor_for(max_batch=max(samples.clients, int(samples.item_count.max())))
     return variance_floor_for(
         max_batch=int(samples.item_count.max()), utilisation=utilisation(samples)
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from autotune.core.clock import Clock
 from autotune.core.records import StageTimes
-from autotune.measure.request_queue import Batch, RequestQueue
+from autotune.measure.request_queue import Batch, Queue
 
 MAX_CALLS = 3_000_000  # one window's record stays below about 1 GB
 
@@ -91,7 +91,7 @@ def closed_loop(
 
 
 def open_loop(
-    serve: Serve, clock: Clock, queue: RequestQueue, *, first_call: int = 0
+    serve: Serve, clock: Clock, queue: Queue, *, first_call: int = 0
 ) -> Iterator[tuple[Batch, CallRecord]]:
     """Serve batches from a queue until it is empty for good; yields after each.
 
@@ -108,7 +108,9 @@ def open_loop(
         meter.reset()  # waiting is no part of the call
         start_s = clock.now_s()
         stages = serve(call, batch.items)
-        yield batch, meter.record(batch.due_s, start_s, clock.now_s(), stages)
+        end_s = clock.now_s()
+        queue.answered(batch, end_s)
+        yield batch, meter.record(batch.due_s, start_s, end_s, stages)
 
 
 def in_event_order(loops: Sequence[Iterator[T]], clocks: Sequence[Clock]) -> tuple[list[T], ...]:

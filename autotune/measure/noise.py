@@ -170,7 +170,7 @@ def _warnings(samples: Samples) -> tuple[str, ...]:
         )
     if not all(fact.warmup_steady for fact in samples.facts):
         warnings.append("call times had not settled when the warm-up ended")
-    if samples.is_open and any(fact.pads for fact in samples.facts):
+    if samples.is_queued and any(fact.pads for fact in samples.facts):
         warnings.append("every call runs a whole batch, padded where fewer requests were waiting")
     if unserved := unserved_count(samples):
         warnings.append(f"{unserved} requests were never served; they count as over any limit")
@@ -193,7 +193,7 @@ def _client_causes(samples: Samples) -> list[str]:
 def unserved_count(samples: Samples) -> int:
     """Requests of an open load that had not been served when the measuring ended."""
     arrived = sum(arrivals.size for arrivals in samples.arrivals_s)
-    return arrived - int(samples.item_count.sum()) if samples.is_open else 0
+    return arrived - int(samples.item_count.sum()) if samples.is_queued else 0
 
 
 def utilisation(samples: Samples) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,41 +104,60 @@ def simulate(
 ) -> Floats:
     """Latency of every request, from its arrival to the end of its call.
 
+    The same as the first of `simulations`.
+    """
+    return next(
+        simulations(
+            arrivals_s,
+            service,
+            [rng],
+            max_batch=max_batch,
+            max_delay_s=max_delay_s,
+            servers=servers,
+        )
+    )
+
+
+def simulations(
+    arrivals_s: Floats,
+    service: ServiceTimes,
+    rngs: Iterable[np.random.Generator],
+    *,
+    max_batch: int,
+    max_delay_s: float = 0.0,
+    servers: int = 1,
+) -> Iterator[Floats]:
+    """Latency of every request of the same arrivals, once per generator.
+
     The rule is that of `request_queue.RequestQueue`: whoever is free first takes, when the batch
     is full or its oldest request has waited for `max_delay_s`.
 
     Args:
         arrivals_s: Ascending.
-        rng: Picks the residual of each call.
+        rngs: Each picks the residual of each call.
     """
-    count = arrivals_s.size
-    if count == 0:
-        return np.empty(0)
+    count, listed_s = arrivals_s.size, arrivals_s.tolist()
     times_s = service.median_s(np.arange(max_batch + 1)).tolist()
-    residuals = _Picks(service.residuals, rng)
-    bounds, ends_s = _serve(
-        arrivals_s.tolist(), times_s, residuals, max_batch, max_delay_s, [-math.inf] * servers
-    )
-    return np.repeat(ends_s, np.diff(bounds, append=count)) - arrivals_s
-
-
-class _Picks:
-    """Values drawn with replacement, in blocks."""
-
-    def __init__(self, values: Floats, rng: np.random.Generator) -> None:
-        self._values, self._rng = values, rng
-
-    def block(self) -> list[float]:
-        picked: list[float] = self._values[
-            self._rng.integers(self._values.size, size=4096)
-        ].tolist()
-        return picked
+    residuals = np.sort(service.residuals)
+    for rng in rngs:
+        # One for each request that may begin a call, by its place in the distribution: rates and
+        # service times that differ little are then simulated with nearly the same draws.
+        picks = (rng.random(count) * residuals.size).astype(np.int64)
+        bounds, ends_s = _serve(
+            listed_s,
+            times_s,
+            residuals[picks].tolist(),
+            max_batch,
+            max_delay_s,
+            [-math.inf] * servers,
+        )
+        yield np.repeat(ends_s, np.diff(bounds, append=count)) - arrivals_s
 
 
 def _serve(
     arrivals_s: Sequence[float],
     times_s: Sequence[float],
-    residuals: _Picks,
+    residuals: Sequence[float],
     max_batch: int,
     max_delay_s: float,
     free_s: list[float],
@@ -147,9 +166,7 @@ def _serve(
     count, first, single = len(arrivals_s), 0, len(free_s) == 1
     bounds: list[int] = []
     ends_s: list[float] = []
-    add_bound, add_end = bounds.append, ends_s.append
-    replace_first, block = heapq.heapreplace, residuals.block()
-    left = len(block)
+    add_bound, add_end, replace_first = bounds.append, ends_s.append, heapq.heapreplace
     while first < count:
         full = first + max_batch
         start_s = arrivals_s[first] + max_delay_s
@@ -160,12 +177,8 @@ def _serve(
             full = count
         if free_s[0] > start_s:
             start_s = free_s[0]
-        if not left:
-            block = residuals.block()
-            left = len(block)
-        left -= 1
         end = bisect_right(arrivals_s, start_s, first + 1, full)
-        end_s = start_s + times_s[end - first] * block[left]
+        end_s = start_s + times_s[end - first] * residuals[first]
         if single:
             free_s[0] = end_s
         else:

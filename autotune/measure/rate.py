@@ -26,7 +26,7 @@ import numpy.typing as npt
 from autotune.core.records import Floats, Load, Plan, Samples, Window
 from autotune.measure.arrivals import arrival_times
 from autotune.measure.engine import DRAIN_S, size_ladder
-from autotune.measure.queueing import ServiceTimes, simulate
+from autotune.measure.queueing import ServiceTimes, simulate, simulations
 from autotune.measure.tail import Status, judge_tail, variance_ratio
 
 LADDER_SIZES = 6
@@ -37,6 +37,7 @@ MAX_STRETCH = 4  # of the window where the share over the limit changes slowly w
 WORTHWHILE_SHARE = 0.88  # of the limit's rate; a target below that is worth a longer window
 LOOKS = (0.25, 0.5, 1.0)  # shares of the window after which it is judged
 MAX_RATES = 4
+CHECKS_FROM = 100  # number of the first window that no verdict waits for; looks are fewer
 STEP_DOWN = 0.98  # a rate that did not pass is followed by one this much lower at most
 STEP_UP = 1.02  # one that passed by one this much higher at least
 MAX_SHARE_OF_LIMIT_RATE = 0.97  # where the simulated share is steep, its own error is in the rate
@@ -44,10 +45,16 @@ REPLAY_S = 300.0  # the stretch of time in which the recommended rate is to hold
 FAIL_SIGMAS = 2.33
 REPEATS = 10  # simulations of the same arrivals
 SCREEN_N, CURVE_N, LONG_N = 10_000, 50_000, 250_000  # requests simulated: to rank a rate,
-# to find it, to know its share over the limit
+# to find it, to know its share over the limit; that many times `max_batch / BATCH_OF_N` if more,
+# since a queue forgets by calls, not by requests
+BATCH_OF_N = 24
+LIMIT_N, MAX_N = 100_000, 2_000_000  # to compare two configurations' rates; at most, ever
+SPREAD_N = 50_000  # requests simulated to know how much windows differ; likewise
 MIN_RATE_SHARE = 0.01  # of the capacity; a lower rate is none
-FIRST_GUESSES = (MIN_RATE_SHARE, 0.5, 0.9, 1.0)  # of the capacity
+FIRST_GUESSES = (0.5, 0.9, 1.0)  # of the capacity
+NEXT_GUESSES = (0.93, 1.03)  # of the last limit's rate
 MAX_STEPS = 12
+MAX_STEPS_DOWN, MAX_DOUBLINGS = 8, 8  # of rate and of time, to see what would settle a limit
 RATE_PRECISION, SHARE_PRECISION = 0.005, 0.04  # relative
 
 
@@ -86,6 +93,10 @@ class RateGoal:
         """The share of requests that may be over the limit."""
         return 1.0 - self.quantile
 
+    def simulated(self, count: int) -> int:
+        """Requests to simulate, from the number for small batches."""
+        return min(round(count * max(1.0, self.max_batch / BATCH_OF_N)), MAX_N)
+
     @property
     def sigmas(self) -> float:
         """Standard deviations that a pass leaves to the allowed share."""
@@ -102,11 +113,13 @@ class Target:
         limit_rate_per_s: The rate at which it is just met; 0 if at none.
         rate_per_s: The rate that leaves the margin; 0 if at none.
         window_s: Time at that rate that the margin counts on.
+        steepness: d ln share / d ln rate between there and the limit; 0 if unknown.
     """
 
     limit_rate_per_s: float
     rate_per_s: float
     window_s: float
+    steepness: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,15 +127,18 @@ class Evidence:
     """What one plan has shown.
 
     Attributes:
-        kind: "ladder": calls back to back; "pilot", "look": an open window.
+        kind: "known": call times of an earlier search; "ladder": calls back to back; "pilot",
+            "look": an open window.
         rate_per_s: Of the window; 0 for the ladder. `duration_s`: measured.
         service: Call times, all that was seen until now.
         target: For the next window.
         over_count, request_count: Requests over the limit, and all, of this window.
         status: Whether the rate holds, by all looks at it together.
+        share: Estimate of the long-run share over the limit, by all looks at the rate; `spread`
+            is its standard deviation and `replay` that of a replay of finite length.
     """
 
-    kind: Literal["ladder", "pilot", "look"]
+    kind: Literal["known", "ladder", "pilot", "look"]
     rate_per_s: float = 0.0
     seed: int = 0
     duration_s: float
@@ -131,6 +147,9 @@ class Evidence:
     over_count: int = 0
     request_count: int = 0
     status: Status = "undecided"
+    share: float = 0.0
+    spread: float = 0.0
+    replay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +165,17 @@ class Finding:
     status: Status
     rate_per_s: float
     needed_s: float | None = None
+
+
+def proof_range_s(window_s: float) -> tuple[float, float]:
+    """Least and most seconds of measuring at one rate that can show it to hold."""
+    return LOOKS[0] * window_s, MAX_STRETCH * window_s
+
+
+def known(goal: RateGoal, service: ServiceTimes) -> Evidence:
+    """The beginning of a search from call times that are known already."""
+    target = find_target(goal, service)
+    return Evidence(kind="known", duration_s=0.0, service=service, target=target)
 
 
 def next_plan(goal: RateGoal, history: Sequence[Evidence]) -> Plan | None:
@@ -169,6 +199,18 @@ def next_plan(goal: RateGoal, history: Sequence[Evidence]) -> Plan | None:
     return _window_plan(goal, rate, duration_s, number)
 
 
+def check_plan(goal: RateGoal, history: Sequence[Evidence], number: int) -> Plan | None:
+    """A further window where a search stands, with arrivals of its own.
+
+    None if the limit holds at no rate.
+    """
+    finding, limit_rate = conclude(goal, history), history[-1].target.limit_rate_per_s
+    rate = finding.rate_per_s or PILOT_SHARE * limit_rate
+    if rate <= 0.0:
+        return None
+    return _window_plan(goal, rate, min(PILOT_S, LOOKS[0] * goal.window_s), CHECKS_FROM + number)
+
+
 def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: Samples) -> Evidence:
     """What the samples of a plan from `next_plan` say."""
     times_s = samples.end_s - samples.start_s
@@ -186,7 +228,7 @@ def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: S
         seed=plan.arrival_seed,
         duration_s=duration_s,
         service=service,
-        target=find_target(goal, service),
+        target=find_target(goal, service, history[-1].target.limit_rate_per_s),
         over_count=int((latency_s > goal.limit_s).sum()),
         request_count=latency_s.size,
     )
@@ -210,7 +252,51 @@ def conclude(goal: RateGoal, history: Sequence[Evidence]) -> Finding:
     rate = last.target.rate_per_s
     if last.kind == "look":
         rate = min(rate, STEP_DOWN * last.rate_per_s)
-    return Finding(status="undecided", rate_per_s=rate, needed_s=last.target.window_s or None)
+    return Finding(status="undecided", rate_per_s=rate, needed_s=_needed_s(goal, history))
+
+
+def _needed_s(goal: RateGoal, history: Sequence[Evidence]) -> float | None:
+    """Measuring that would show a rate to hold, by what was seen of the share over the limit."""
+    last = history[-1]
+    if last.kind != "look":
+        return last.target.window_s or None
+    seconds = sum(look.duration_s for look in _looks_at(history, last.rate_per_s))
+    least: float | None = None
+    for step in range(1, MAX_STEPS_DOWN + 1):
+        lower = STEP_DOWN**step
+        share = max(last.share, 0.1 * goal.allowed) * lower**last.target.steepness
+        # Of the root of the share, as of any count of rare events.
+        spread = last.spread * math.sqrt(min(share / max(last.share, share), 1.0))
+        needed_s = _seconds_to_pass(goal, share, spread, last.replay, seconds)
+        if needed_s is not None and needed_s <= MAX_STRETCH * goal.window_s:
+            return needed_s
+        if needed_s is not None:
+            least = min(least or needed_s, needed_s)
+    return least
+
+
+def _seconds_to_pass(
+    goal: RateGoal, share: float, spread: float, replay: float, seconds: float
+) -> float | None:
+    """Time at a rate with that share, after `seconds` of which its spread is as given."""
+    for doubling in range(MAX_DOUBLINGS + 1):
+        s = spread / math.sqrt(2.0**doubling)
+        if share + goal.sigmas * math.hypot(s, replay) + s <= goal.allowed:
+            return seconds * 2.0**doubling
+    return None
+
+
+def limit_rate(goal: RateGoal, service: ServiceTimes, near_per_s: float = 0.0) -> float:
+    """The highest rate at which a simulation of the queue keeps the limit; 0 if at none."""
+    return _Curve(goal, service, goal.simulated(LIMIT_N), near_per_s).rate_with(goal.allowed)
+
+
+def simulated_latency_s(goal: RateGoal, service: ServiceTimes, rate_per_s: float) -> Floats:
+    """Latency of every request in a simulation of the queue at a rate."""
+    count = goal.simulated(CURVE_N)
+    load = Load(kind=goal.kind, rate_per_s=rate_per_s)
+    arrivals_s = arrival_times(load, seed=0, duration_s=None, count=count)
+    return _latency_s(goal, service, arrivals_s, seed=0)
 
 
 # --- which window ------------------------------------------------------------------------------
@@ -273,9 +359,14 @@ def _looks_at(history: Sequence[Evidence], rate: float) -> list[Evidence]:
 # --- what the simulation says ------------------------------------------------------------------
 
 
-def find_target(goal: RateGoal, service: ServiceTimes) -> Target:
-    """The rate at which the limit is just met, and the one that leaves the margin."""
-    curve = _Curve(goal, service, CURVE_N if goal.proves else SCREEN_N)
+def find_target(goal: RateGoal, service: ServiceTimes, near_per_s: float = 0.0) -> Target:
+    """The rate at which the limit is just met, and the one that leaves the margin.
+
+    Args:
+        near_per_s: Where the limit's rate was before, 0 if unknown.
+    """
+    count = goal.simulated(CURVE_N if goal.proves else SCREEN_N)
+    curve = _Curve(goal, service, count, near_per_s)
     limit_rate = curve.rate_with(goal.allowed)
     if limit_rate <= 0.0:
         return Target(limit_rate_per_s=0.0, rate_per_s=0.0, window_s=0.0)
@@ -291,7 +382,7 @@ def _with_margin(goal: RateGoal, service: ServiceTimes, curve: _Curve, limit_rat
     if rate <= 0.0:
         return Target(limit_rate_per_s=limit_rate, rate_per_s=0.0, window_s=0.0)
     spread = _spread(goal, service, rate, goal.window_s)
-    ratio = variance_ratio(_over(goal, service, rate, CURVE_N, seed=1))
+    ratio = variance_ratio(_over(goal, service, rate, goal.simulated(CURVE_N), seed=1))
     replay = _replay_error(goal, rate, ratio)
     best, stretch = 0.0, 1
     while stretch <= MAX_STRETCH:
@@ -301,7 +392,12 @@ def _with_margin(goal: RateGoal, service: ServiceTimes, curve: _Curve, limit_rat
             break
         stretch *= 2
     window_s = min(stretch, MAX_STRETCH) * goal.window_s
-    return Target(limit_rate_per_s=limit_rate, rate_per_s=best, window_s=window_s)
+    return Target(
+        limit_rate_per_s=limit_rate,
+        rate_per_s=best,
+        window_s=window_s,
+        steepness=math.log(goal.allowed / share) / max(math.log(limit_rate / rate), 1e-3),
+    )
 
 
 def _share_with_margin(goal: RateGoal, spread_per_root: float, replay: float) -> float:
@@ -318,10 +414,17 @@ def _share_with_margin(goal: RateGoal, spread_per_root: float, replay: float) ->
 class _Curve:
     """The simulated share over the limit by rate, always of the same pattern of arrivals."""
 
-    def __init__(self, goal: RateGoal, service: ServiceTimes, n: int) -> None:
+    def __init__(
+        self, goal: RateGoal, service: ServiceTimes, n: int, near_per_s: float = 0.0
+    ) -> None:
         self._goal, self._service, self._n = goal, service, n
         self._capacity = service.capacity_per_s(goal.max_batch, goal.servers)
         self._known: dict[float, float] = {}
+        guesses = [part * self._capacity for part in FIRST_GUESSES]
+        if 0.0 < near_per_s < guesses[-1]:
+            guesses = [*(part * near_per_s for part in NEXT_GUESSES), guesses[-1]]
+        for rate in guesses:
+            self.share_at(rate)
 
     def share_at(self, rate: float) -> float:
         """At least half a request, so that it has a logarithm."""
@@ -332,13 +435,11 @@ class _Curve:
 
     def rate_with(self, share: float) -> float:
         """The highest rate whose share over the limit is at most `share`; 0 if there is none."""
-        if not self._known:
-            for part in FIRST_GUESSES:
-                self.share_at(part * self._capacity)
         for _ in range(MAX_STEPS):
             below = [rate for rate, known in self._known.items() if known <= share]
-            if not below:
+            if not below and self.share_at(MIN_RATE_SHARE * self._capacity) > share:
                 return 0.0
+            below = below or [MIN_RATE_SHARE * self._capacity]
             low = max(below)
             high = min((r for r in self._known if r > low), default=low)
             if high <= (1.0 + RATE_PRECISION) * low:
@@ -363,7 +464,11 @@ def _over(
 def _simulated_over(
     goal: RateGoal, service: ServiceTimes, arrivals_s: Floats, seed: int
 ) -> npt.NDArray[np.bool_]:
-    latency_s = simulate(
+    return _latency_s(goal, service, arrivals_s, seed) > goal.limit_s
+
+
+def _latency_s(goal: RateGoal, service: ServiceTimes, arrivals_s: Floats, seed: int) -> Floats:
+    return simulate(
         arrivals_s,
         service,
         np.random.default_rng(seed),
@@ -371,7 +476,6 @@ def _simulated_over(
         max_delay_s=goal.max_delay_s,
         servers=goal.servers,
     )
-    return latency_s > goal.limit_s
 
 
 def _window_counts(
@@ -380,15 +484,26 @@ def _window_counts(
     """Requests over the limit in `REPEATS` simulations of a window's own arrivals."""
     load = Load(kind=goal.kind, rate_per_s=rate)
     arrivals_s = arrival_times(load, seed=seed, duration_s=duration_s)
-    counts = [_simulated_over(goal, service, arrivals_s, k).sum() for k in range(REPEATS)]
+    rngs = (np.random.default_rng(k) for k in range(REPEATS))
+    latencies_s = simulations(
+        arrivals_s,
+        service,
+        rngs,
+        max_batch=goal.max_batch,
+        max_delay_s=goal.max_delay_s,
+        servers=goal.servers,
+    )
+    counts = [(latency_s > goal.limit_s).sum() for latency_s in latencies_s]
     return np.array(counts, dtype=np.float64)
 
 
 def _spread(goal: RateGoal, service: ServiceTimes, rate: float, duration_s: float) -> float:
     """How much the share over the limit differs between windows with the same arrivals."""
-    counts = _window_counts(goal, service, rate, goal.seed + 1, duration_s)
     n = rate * duration_s
-    return max(float(counts.std(ddof=1)), _least_deviation(counts.mean())) / n
+    shorter = min(1.0, goal.simulated(SPREAD_N) / n)
+    counts = _window_counts(goal, service, rate, goal.seed + 1, shorter * duration_s)
+    deviation = float(counts.std(ddof=1)) / math.sqrt(shorter)
+    return max(deviation, _least_deviation(counts.mean() / shorter)) / n
 
 
 def _least_deviation(count: float) -> float:
@@ -409,14 +524,15 @@ def _judged(goal: RateGoal, looks: Sequence[Evidence]) -> Evidence:
     counts = np.zeros(REPEATS)
     for look in looks:
         counts += _window_counts(goal, service, rate, look.seed, look.duration_s)
-    long_run = _over(goal, service, rate, LONG_N, seed=2)
+    long_run = _over(goal, service, rate, goal.simulated(LONG_N), seed=2)
     share = float(long_run.mean()) + (real - counts.mean()) / n
     spread = max(float(counts.std(ddof=1)), _least_deviation(real)) / n
     spread *= 1.1 * max(1.0, math.sqrt((real + 1.0) / (counts.mean() + 1.0)))
-    margin = goal.sigmas * math.hypot(spread, _replay_error(goal, rate, variance_ratio(long_run)))
+    replay = _replay_error(goal, rate, variance_ratio(long_run))
+    margin = goal.sigmas * math.hypot(spread, replay)
     status: Status = "undecided"
     if share + margin <= goal.allowed:
         status = "pass"
     elif share - FAIL_SIGMAS * spread > goal.allowed:
         status = "fail"
-    return replace(last, status=status)
+    return replace(last, status=status, share=max(share, 0.0), spread=spread, replay=replay)

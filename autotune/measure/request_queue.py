@@ -13,7 +13,7 @@ import struct
 import threading
 from bisect import bisect_right
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from autotune.core.clock import Clock
 from autotune.core.records import Floats
@@ -36,6 +36,23 @@ class Batch(NamedTuple):
     ready_s: float
 
 
+class Queue(Protocol):
+    """Where the instances of a group take their requests from."""
+
+    def take(self, clock: Clock) -> Batch | None:
+        """Wait for the next batch and take it; None when no more is to be served."""
+        ...
+
+    def answered(self, batch: Batch, end_s: float) -> None:
+        """A batch that was taken has been served."""
+        ...
+
+    def arrivals_s(self) -> Floats:
+        """Arrivals of all requests, once nothing more is taken; NaN where others know it."""
+        ...
+
+
+@runtime_checkable
 class Cursor(Protocol):
     """The index of the next request, held while a batch is collected."""
 
@@ -80,7 +97,7 @@ class SharedCursors:
         self._fd = fd
         self._memory = mmap.mmap(fd, os.fstat(fd).st_size)
 
-    def cursor(self, window: int) -> Cursor:
+    def state(self, window: int) -> Cursor:
         """The cursor of a window."""
         return _SharedCursor(self._fd, self._memory, window * _INDEX.size)
 
@@ -137,6 +154,7 @@ class RequestQueue:
         max_delay_s: float,
         closing_s: float,
     ) -> None:
+        self._array = arrivals_s
         self._arrivals_s: list[float] = arrivals_s.tolist()  # bisecting an array is slow
         self._cursor = cursor
         self._max_batch, self._max_delay_s = max_batch, max_delay_s
@@ -163,3 +181,10 @@ class RequestQueue:
             end = bisect_right(arrivals_s, now_s, first + 1, min(full, len(arrivals_s)))
             cursor.position = end
         return Batch(first, end - first, oldest_s, due_s)
+
+    def answered(self, batch: Batch, end_s: float) -> None:
+        """Arrivals do not wait for answers."""
+
+    def arrivals_s(self) -> Floats:
+        """All arrivals, as scheduled."""
+        return self._array

@@ -63,9 +63,11 @@ def _from_report(report: Reported) -> Measurement:
 
 def _from_samples(samples: Samples) -> Measurement:
     if samples.start_s.size == 0:
-        raise WrongOutput("no call was made within the window")
+        arrived = sum(arrivals.size for arrivals in samples.arrivals_s)
+        why = "no request arrived" if samples.is_queued and not arrived else "no call was made"
+        raise WrongOutput(f"{why} within the window")
     latency_s = samples.request_latency_s()
-    rate, interval = served_per_s(samples) if samples.is_open else throughput(samples)
+    rate, interval = served_per_s(samples) if samples.is_queued else throughput(samples)
     trust = trust_of(samples)
     facts = samples.facts
     return Measurement(
@@ -122,11 +124,11 @@ def throughput(samples: Samples) -> tuple[float, tuple[float, float] | None]:
     return rate, (max(rate - half, 0.0), rate + half)
 
 
-def served_per_s(samples: Samples) -> tuple[float, None]:
-    """Items per second that an open load was served with; it has no interval of its own.
+def served_per_s(samples: Samples) -> tuple[float, tuple[float, float] | None]:
+    """Items per second that were served from a queue, and the 95 % interval for clients.
 
-    The load decides it as long as all requests are served: arrivals are counted until the last
-    of them, what was served too late until its end.
+    Under an open load it has none: the load decides it as long as all requests are served.
+    Arrivals are counted until the last of them, what was served too late until its end.
     """
     items = elapsed_s = 0.0
     for window, arrivals_s in enumerate(samples.arrivals_s):
@@ -135,7 +137,19 @@ def served_per_s(samples: Samples) -> tuple[float, None]:
             continue
         items += float(samples.item_count[own].sum())
         elapsed_s += max(float(samples.end_s[own].max()), arrivals_s[-1]) - arrivals_s[0]
-    return items / elapsed_s, None
+    rate = items / elapsed_s
+    error = None if samples.clients is None else _relative_error(_item_gaps_s(samples))
+    if error is None:
+        return rate, None
+    return rate, (max(1.0 - 1.96 * error, 0.0) * rate, (1.0 + 1.96 * error) * rate)
+
+
+def _item_gaps_s(samples: Samples) -> Floats:
+    """From the end of one call of the group to that of the next, per item of the next."""
+    order = np.lexsort((samples.end_s, samples.window))
+    follows = np.diff(samples.window[order]) == 0
+    gaps_s = np.diff(samples.end_s[order]) / samples.item_count[order][1:]
+    return np.asarray(gaps_s[follows])
 
 
 def _span_s(samples: Samples, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:

@@ -107,7 +107,7 @@ def judge_apart(a: Estimate, b: Estimate, rule: Rule, *, sign: float) -> RatioTe
 def _blocks(samples: Samples) -> list[Samples]:
     """Contiguous stretches: whole windows where there are enough, else stretches of calls."""
     windows = np.unique(samples.window)
-    if samples.is_open:  # a window's requests belong together
+    if samples.is_queued:  # a window's requests belong together
         return [samples.of_window(int(window)) for window in windows]
     if samples.start_s.size < BLOCKS * MIN_CALLS_PER_BLOCK:
         return []

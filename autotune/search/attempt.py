@@ -14,6 +14,7 @@ from autotune.core.records import (
     Config,
     Measurement,
     Plan,
+    RateFacts,
     Reported,
     Result,
     Samples,
@@ -24,14 +25,14 @@ from autotune.devices.base import DeviceInfo
 from autotune.measure.equal_work import Agreement
 from autotune.measure.judge import SEARCH_ALPHA, in_doubt, judge
 from autotune.measure.noise import Trust, measured_s, trust_by_canary, trust_of, with_trust
+from autotune.measure.pooling import pooled
 from autotune.measure.summary import summarise
 from autotune.measure.tail import MAX_LOOKS, look_alpha
 from autotune.search.guard import Guard
-from autotune.search.pooling import pooled
 from autotune.search.watch import Repeats, Watch
 from autotune.space.search_space import SearchSpace, TrialOptions
 from autotune.trial.group import group_spec, trial_plan
-from autotune.trial.rate_search import rate_goal, search_rate
+from autotune.trial.rate_search import RateResult, rate_goal, search_rate
 from autotune.trial.session import Launcher, Session, open_session
 
 
@@ -72,12 +73,13 @@ class Room:
 
 
 class Attempt(NamedTuple):
-    """A configuration measured once."""
+    """A configuration measured once; `rate` where its arrival rate was sought."""
 
     result: Result
     measurement: Measurement
     verdict: Verdict
     trust: Trust
+    rate: RateFacts | None = None
 
 
 def attempt(
@@ -97,10 +99,13 @@ def attempt(
     with open_session(spec, bench.launcher, timeout_s=limit_s) as session:
         agreement = bench.guard.check(record.config, session.answers)
         if bench.space.objective.load.seeks_rate:
-            found = _with_rate(record.config, bench.space, session, until_s)
-        else:
-            found = _settled(bench.space, session, until_s, room)
-    return _labelled(*found, bench, agreement, is_first=is_first)
+            sought = _with_rate(record.config, bench.space, session, until_s)
+            figures = sought.samples, sought.measurement, sought.verdict
+            found = _labelled(*figures, bench, agreement, is_first=is_first)
+            return found._replace(rate=sought.facts)
+        return _labelled(
+            *_settled(bench.space, session, until_s, room), bench, agreement, is_first=is_first
+        )
 
 
 def _labelled(
@@ -189,19 +194,16 @@ def _doubled(plan: Plan, look: int) -> Plan:
     return replace(plan, windows=windows, arrival_seed=look)
 
 
-def _with_rate(
-    config: Config, space: SearchSpace, session: Session, until_s: float
-) -> tuple[Result, Measurement, Verdict]:
+def _with_rate(config: Config, space: SearchSpace, session: Session, until_s: float) -> RateResult:
     """The configuration's own highest rate, estimated: a trial is too short to prove it."""
     window_s = space.trial.duration_s or TrialOptions().duration_s or 0.0
     goal = rate_goal(config, space.objective, window_s=window_s, seed=space.trial.seed)
-    found = search_rate(
+    return search_rate(
         session,
         replace(goal, proves=False),
         space.objective,
         left_s=lambda: until_s - time.monotonic(),
     )
-    return found.samples, found.measurement, found.verdict
 
 
 def quietest(
@@ -238,4 +240,7 @@ def quietest(
     best = min(attempts, key=lambda a: a.trust.level)
     others = tuple(a.measurement for a in attempts if a is not best)
     measurements = (*others, best.measurement)
-    return replace(record, measurements=measurements, verdict=best.verdict), best.result
+    return (
+        replace(record, measurements=measurements, verdict=best.verdict, rate=best.rate),
+        best.result,
+    )

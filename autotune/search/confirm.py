@@ -28,10 +28,10 @@ from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
 from autotune.measure.judge import in_doubt, judge
 from autotune.measure.noise import outside_level, trust_of, with_trust
+from autotune.measure.pooling import pooled
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
 from autotune.measure.tail import MAX_LOOKS, look_alpha
-from autotune.search.pooling import pooled
 from autotune.search.rounds import (
     Entrant,
     Outcomes,

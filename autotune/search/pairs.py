@@ -15,8 +15,8 @@ from autotune.core.errors import OutOfMemory, TrialError, WrongOutput
 from autotune.core.objective import METRICS
 from autotune.core.records import Result
 from autotune.measure.paired import LOOKS, RatioTest, Rule, judge_pairs
+from autotune.measure.pooling import pooled
 from autotune.measure.summary import summarise
-from autotune.search.pooling import pooled
 from autotune.search.rounds import Contestant, fits_in_memory, run_side_by_side
 from autotune.trial.session import Launcher
 

@@ -14,6 +14,8 @@ from autotune.search.rounds import MIN_WINDOW_S, Entrant
 from autotune.space.search_space import Confirm, SearchSpace
 
 MIN_ROUNDS = 6
+RATE_WINDOW_SHARE = 0.25  # of the time at a rate, that a round takes where the rate is sought
+RATES_TRIED = 2.0  # rates at which the winner is measured for all of that time
 CALLS_FOR_ALPHA = 1.5  # times the calls that a flawless tail needs, so that one slow call may be
 MAX_STRETCH = 4.0  # of the measuring time, where a limit needs more calls
 OPEN_S = 1.5  # opening and warming up one configuration, until trials have shown it
@@ -33,6 +35,9 @@ def proof_s(space: SearchSpace, open_s: float) -> float:
     if space.confirm is None:
         return 0.0
     finalists = space.confirm.top + 2  # the baseline and the best batch-only one
+    if space.objective.load.seeks_rate:
+        each_s = RATE_WINDOW_SHARE * space.confirm.duration_s + open_s
+        return MIN_ROUNDS * finalists * each_s + RATES_TRIED * space.confirm.duration_s
     return finalists * (space.confirm.duration_s + MIN_ROUNDS * open_s)
 
 

@@ -244,8 +244,8 @@ def _with_divisibility(rules: tuple[Rule, ...], params: tuple[Parameter, ...]) -
 def _without_queue_delay(
     params: tuple[Parameter, ...], load: Load
 ) -> tuple[tuple[Parameter, ...], tuple[str, ...]]:
-    """A closed load has no queue, so that a delay would only multiply equal configurations."""
+    """Calls back to back have no queue, a delay would only multiply equal configurations."""
     left = tuple(p for p in params if p.name != "max_queue_delay")
-    if load.kind != "closed" or len(left) == len(params):
+    if load.is_queued or len(left) == len(params):
         return params, ()
-    return left, ("max_queue_delay left out: a closed load has no queue",)
+    return left, ("max_queue_delay left out: a closed load without clients has no queue",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +40,7 @@ MAX_AXES = 8
 MAX_LENGTHS = 100_000
 MAX_GOALS = 4
 MAX_WEIGHT = 10.0
+MAX_CLIENTS = 100_000
 S = TypeVar("S", bound=Section)
 
 _KINDS = ("model", "command", "replay", "simulated")
@@ -340,11 +342,7 @@ def load(section: LoadSection, path_dir: Path) -> Load:
         return Load(kind="trace", trace=_existing(str(section.trace), path_dir, "trace"))
     entries = _mapping_at(getattr(section, kind), kind)
     if kind == "closed":
-        if entries:
-            raise Refused(
-                "a closed load has no settings; write {closed: {}}", kind, next(iter(entries))
-            )
-        return Load()
+        return _closed(entries)
     for key in entries:
         if key != "rate":
             raise Refused(f"unknown key '{shown(key)}'; did you mean 'rate'?", kind, key)
@@ -358,6 +356,22 @@ def load(section: LoadSection, path_dir: Path) -> Load:
         return Load(kind=open_kind, rate_per_s=scalars.quantity("rate")(entries["rate"]))
     except ValueError as error:
         raise Refused(f"{error}, or max", kind, "rate") from None
+
+
+def _closed(entries: Mapping[str, Node]) -> Load:
+    for key in entries:
+        if key != "clients":
+            raise Refused(
+                f"unknown key '{shown(key)}'; write {{}} or {{clients: 16}}",
+                "closed",
+                key,
+            )
+    if "clients" not in entries:
+        return Load()
+    try:
+        return Load(clients=scalars.whole(1, MAX_CLIENTS)(entries["clients"]))
+    except ValueError as error:
+        raise Refused(str(error), "closed", "clients") from None
 
 
 def limits(node: Node) -> tuple[Limit, ...]:

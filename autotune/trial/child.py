@@ -21,6 +21,12 @@ from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Sampl
 from autotune.core.text import clean, describe
 from autotune.devices import framework_device, open_device
 from autotune.devices.base import Device, Seat, Staging
+from autotune.measure.client_queue import (
+    ClientState,
+    SharedClients,
+    local_state,
+    shared_states,
+)
 from autotune.measure.engine import (
     Server,
     items_of_calls,
@@ -34,7 +40,7 @@ from autotune.measure.engine import (
 )
 from autotune.measure.engine import WarmUp as WarmUpResult
 from autotune.measure.noise import read_run_queue_wait_s
-from autotune.measure.request_queue import Cursor, LocalCursor, SharedCursors
+from autotune.measure.request_queue import Cursor, SharedCursors
 from autotune.trial import messages
 from autotune.trial.answers import answer
 from autotune.trial.channel import Channel, Closed
@@ -157,11 +163,13 @@ class Instance:
         self._warm = warm_up(self._step.step, self._clock, max_s=max_s)
         self._calls_made += self._warm.count
 
-    def measure(self, plan: Plan, base_s: float, cursor: Callable[[int], Cursor]) -> Samples:
+    def measure(
+        self, plan: Plan, base_s: float, state: Callable[[int], Cursor | ClientState]
+    ) -> Samples:
         """Run the plan's windows."""
         self._device.reset_memory_peak()
-        if plan.load.is_open:
-            return self._measure_open(plan, base_s, cursor)
+        if plan.load.is_queued:
+            return self._measure_queued(plan, base_s, state)
         config = self._spec.config
         windows, waits_s = run_windows(
             self._step.step,
@@ -177,16 +185,16 @@ class Instance:
         items = items_of_calls(windows, plan, config.batch_size)
         return to_samples(windows, waits_s, items_per_call=items, facts=self._facts())
 
-    def _measure_open(self, plan: Plan, base_s: float, cursor: Callable[[int], Cursor]) -> Samples:
+    def _measure_queued(
+        self, plan: Plan, base_s: float, state: Callable[[int], Cursor | ClientState]
+    ) -> Samples:
         server = Server(
             serve=self._step.serve,
             clock=MonotonicClock(spin_s=OPEN_SPIN_S),
             first_call=self._calls_made,
             run_queue_wait_s=self._run_queue_wait_s,
         )
-        (windows,) = run_open_windows(
-            [server], self._spec.config, plan, base_s=base_s, cursor=cursor
-        )
+        (windows,) = run_open_windows([server], self._spec.config, plan, base_s=base_s, state=state)
         self._calls_made += sum(len(window.served) for window in windows)
         return to_open_samples(windows, plan.load, self._facts())
 
@@ -255,15 +263,17 @@ class InstanceThreads:
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
         self._each(lambda instance: instance.warm_up(max_s, sizes), self._instances)
 
-    def measure(self, plan: Plan, base_s: float, shared: SharedCursors | None) -> Samples:
+    def measure(
+        self, plan: Plan, base_s: float, shared: SharedCursors | SharedClients | None
+    ) -> Samples:
         """Run the plan's windows in all instances.
 
         Args:
-            shared: Cursors that other processes share; None: the group is in this process.
+            shared: Queues that other processes share; None: the group is in this process.
         """
-        local = [LocalCursor() for _ in plan.windows]
-        cursor = local.__getitem__ if shared is None else shared.cursor
-        parts = self._each(lambda instance: instance.measure(plan, base_s, cursor), self._instances)
+        local = [local_state(plan.load) for _ in plan.windows]
+        state = local.__getitem__ if shared is None else shared.state
+        parts = self._each(lambda instance: instance.measure(plan, base_s, state), self._instances)
         return merge(parts)
 
     def evaluate(self) -> dict[str, float]:
@@ -329,7 +339,7 @@ def _settle(request: messages.Settle) -> str:
 
 
 def _measure(process: InstanceThreads, request: messages.Measure, fds: Sequence[int]) -> Samples:
-    shared = SharedCursors(fds[0]) if fds else None
+    shared = shared_states(fds[0], request.plan.load) if fds else None
     try:
         return process.measure(request.plan, request.base_s, shared)
     finally:

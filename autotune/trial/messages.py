@@ -87,7 +87,7 @@ class Measure:
     """Run the plan's windows; the first starts at `base_s` of the machine's monotonic clock.
 
     Under an open load that several processes share, the file of their cursors follows as a file
-    descriptor (`measure.request_queue.shared_file`).
+    descriptor (`measure.client_queue.shared_states_file`).
     """
 
     plan: Plan

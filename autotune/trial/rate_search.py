@@ -1,23 +1,42 @@
-"""The search for a configuration's highest sustainable arrival rate, inside one session."""
+"""The search for a configuration's highest sustainable arrival rate, in one session or several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from autotune.core.errors import UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Config, Measurement, Samples, Verdict
+from autotune.core.records import Config, Measurement, Plan, RateFacts, Samples, Verdict
 from autotune.core.units import format_duration, format_rate
 from autotune.measure.judge import judge
-from autotune.measure.rate import Evidence, Finding, RateGoal, conclude, evaluate, next_plan
+from autotune.measure.pooling import pooled
+from autotune.measure.queueing import ServiceTimes
+from autotune.measure.rate import (
+    Evidence,
+    Finding,
+    RateGoal,
+    check_plan,
+    conclude,
+    evaluate,
+    known,
+    next_plan,
+    simulated_latency_s,
+)
+from autotune.measure.rate_ratio import Calls
 from autotune.measure.summary import summarise
+from autotune.measure.tail import quantile
 from autotune.trial.session import Session
 
 _OUTCOMES = {"pass": Outcome.OK, "fail": Outcome.OVER_LIMIT, "undecided": Outcome.UNDECIDED}
+MAX_RESIDUALS = 1000  # kept of a trial, 8 kB
+LATENCIES = {
+    "latency_p50_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +44,10 @@ class RateResult:
     """What came of a search.
 
     Attributes:
-        samples: Of the window that stands for the finding: of the rate that was shown to hold,
-            else the last.
+        samples: Of the windows that stand for the finding: those at the rate that was shown to
+            hold, else the last one.
         measurement: Its figures; throughput and arrival rate are the rate that was found.
+        facts: What a later search can begin with.
     """
 
     finding: Finding
@@ -35,6 +55,7 @@ class RateResult:
     samples: Samples
     measurement: Measurement
     verdict: Verdict
+    facts: RateFacts
 
 
 def tail_limit(objective: Objective) -> Limit:
@@ -66,6 +87,115 @@ def rate_goal(config: Config, objective: Objective, *, window_s: float, seed: in
     )
 
 
+@dataclass(slots=True, kw_only=True)
+class RateSearch:
+    """A search under way; each window may be measured in a session of its own.
+
+    Attributes:
+        goal: May be changed between windows, as what is worth measuring rises.
+        history: What was found so far. `measured`: the samples of each part of it that has any.
+        checks: How many windows were measured that no verdict waited for.
+    """
+
+    goal: RateGoal
+    objective: Objective
+    history: list[Evidence] = field(default_factory=list)
+    measured: dict[int, Samples] = field(default_factory=dict)
+    checks: int = 0
+    _warm: Session | None = None
+
+    @classmethod
+    def begun_with(
+        cls, facts: RateFacts | None, goal: RateGoal, objective: Objective
+    ) -> RateSearch:
+        """A search that begins with what an earlier one has found; None: with nothing."""
+        search = cls(goal=goal, objective=objective)
+        if facts is not None:
+            search.history.append(known(goal, _service_of(facts)))
+        return search
+
+    @property
+    def plan(self) -> Plan | None:
+        """What to measure next; None: nothing more is worth it."""
+        return next_plan(self.goal, self.history)
+
+    @property
+    def promise_per_s(self) -> float:
+        """The rate that it may come to, infinite if nothing is known yet."""
+        return self.history[-1].target.rate_per_s if self.history else float("inf")
+
+    def measure(self, session: Session, plan: Plan) -> Samples:
+        """Measure what `plan` says.
+
+        Raises:
+            TrialError: The configuration failed.
+        """
+        self._warm_up(session, plan)
+        samples = session.measure(plan)
+        assert isinstance(samples, Samples)
+        self.measured[len(self.history)] = samples
+        self.history.append(evaluate(self.goal, self.history, plan, samples))
+        return samples
+
+    def check(self, session: Session) -> Samples | None:
+        """Measure another window where the search stands; it changes nothing of that.
+
+        None if the limit holds at no rate.
+
+        Raises:
+            TrialError: The configuration failed.
+        """
+        plan = check_plan(self.goal, self.history, self.checks)
+        if plan is None:
+            return None
+        self.checks += 1
+        self._warm_up(session, plan)
+        samples = session.measure(plan)
+        assert isinstance(samples, Samples)
+        return samples
+
+    def _warm_up(self, session: Session, plan: Plan) -> None:
+        """Once per session, for open windows: they bring batch sizes of their own."""
+        if plan.load.is_open and session is not self._warm:
+            session.warm_up(plan)
+            self._warm = session
+
+    def result(self) -> RateResult:
+        """What it has come to; something has been measured."""
+        finding = conclude(self.goal, self.history)
+        samples = self._shown(finding)
+        measurement = replace(
+            summarise(samples),
+            arrival_rate_per_s=finding.rate_per_s,
+            throughput_items_per_s=finding.rate_per_s,
+            throughput_ci95_items_per_s=None,
+            duration_s=sum(e.duration_s for e in self.history),
+        )
+        if finding.status == "undecided" and finding.rate_per_s > 0.0:
+            measurement = _at_rate(measurement, self.goal, self.history[-1].service, finding)
+        return RateResult(
+            finding=finding,
+            history=tuple(self.history),
+            samples=samples,
+            measurement=measurement,
+            verdict=_verdict(finding, self.goal, self.objective, samples, measurement),
+            facts=_facts(finding, self.history[-1]),
+        )
+
+    def _shown(self, finding: Finding) -> Samples:
+        rate = finding.rate_per_s
+        looks = [
+            samples
+            for index, samples in self.measured.items()
+            if self.history[index].kind == "look" and self.history[index].rate_per_s == rate
+        ]
+        if finding.status != "pass" or not looks:
+            return self.measured[max(self.measured)]
+        together = pooled(looks)
+        assert isinstance(together, Samples)
+        return together
+
+
 def search_rate(
     session: Session,
     goal: RateGoal,
@@ -73,54 +203,63 @@ def search_rate(
     *,
     left_s: Callable[[], float] = lambda: float("inf"),
 ) -> RateResult:
-    """Measure until the rate is settled or nothing more is worth it.
+    """Measure in one session until the rate is settled or nothing more is worth it.
 
     Args:
         left_s: Seconds left; a window that does not fit is not begun, the first one apart.
     Raises:
         TrialError: The configuration failed.
     """
-    history: list[Evidence] = []
-    measured: list[Samples] = []
-    while (plan := next_plan(goal, history)) is not None:
+    search = RateSearch(goal=goal, objective=objective)
+    while (plan := search.plan) is not None:
         wanted_s = sum(window.duration_s or 0.0 for window in plan.windows)
-        if history and wanted_s > left_s():
+        if search.history and wanted_s > left_s():
             break
         plan = replace(plan, deadline_s=min(plan.deadline_s, wanted_s + max(left_s(), 1.0)))
-        if len(history) == 1:
-            session.warm_up(plan)  # the first open window brings batch sizes of its own
-        samples = session.measure(plan)
-        assert isinstance(samples, Samples)
-        history.append(evaluate(goal, history, plan, samples))
-        measured.append(samples)
-    finding = conclude(goal, history)
-    return _result(finding, goal, objective, history, measured)
+        search.measure(session, plan)
+    return search.result()
 
 
-def _result(
-    finding: Finding,
-    goal: RateGoal,
-    objective: Objective,
-    history: list[Evidence],
-    measured: list[Samples],
-) -> RateResult:
-    passed = [i for i, e in enumerate(history) if e.status == "pass"]
-    shown = max(passed, key=lambda i: history[i].rate_per_s, default=len(history) - 1)
-    samples = measured[shown]
-    measurement = replace(
-        summarise(samples),
-        arrival_rate_per_s=finding.rate_per_s,
-        throughput_items_per_s=finding.rate_per_s,
-        throughput_ci95_items_per_s=None,
-        duration_s=sum(e.duration_s for e in history),
+def calls_of(samples: Samples) -> Calls:
+    """Items and times of the calls."""
+    return Calls(samples.item_count, samples.end_s - samples.start_s)
+
+
+def _at_rate(
+    measurement: Measurement, goal: RateGoal, service: ServiceTimes, finding: Finding
+) -> Measurement:
+    """The latencies of the rate that was found instead of those of the window."""
+    latency_s = simulated_latency_s(goal, service, finding.rate_per_s)
+    figures: dict[str, Any] = {name: quantile(latency_s, q) for name, q in LATENCIES.items()}
+    return replace(
+        measurement,
+        latency_mean_s=float(latency_s.mean()),
+        **figures,
+        estimated=("throughput_items_per_s", "arrival_rate_per_s", "latency_mean_s", *LATENCIES),
     )
-    verdict = _verdict(finding, goal, objective, samples, measurement)
-    return RateResult(
-        finding=finding,
-        history=tuple(history),
-        samples=samples,
-        measurement=measurement,
-        verdict=verdict,
+
+
+def _facts(finding: Finding, last: Evidence) -> RateFacts:
+    service = last.service
+    residuals = np.sort(service.residuals)
+    if residuals.size > MAX_RESIDUALS:
+        residuals = residuals[
+            ((np.arange(MAX_RESIDUALS) + 0.5) / MAX_RESIDUALS * residuals.size).astype(int)
+        ]
+    return RateFacts(
+        rate_per_s=finding.rate_per_s,
+        limit_rate_per_s=last.target.limit_rate_per_s,
+        sizes=tuple(map(float, service.sizes)),
+        medians_s=tuple(float(f"{value:.4g}") for value in service.medians_s),
+        residuals=tuple(float(f"{value:.4g}") for value in residuals),
+    )
+
+
+def _service_of(facts: RateFacts) -> ServiceTimes:
+    return ServiceTimes(
+        sizes=np.array(facts.sizes),
+        medians_s=np.array(facts.medians_s),
+        residuals=np.array(facts.residuals),
     )
 
 
@@ -135,8 +274,8 @@ def _verdict(
     tail = tail_limit(objective)
     others = tuple(limit for limit in objective.limits if limit is not tail)
     base = judge(samples, measurement, replace(objective, limits=others))
-    field = METRICS[tail.metric].field
-    over_s = float(getattr(measurement, field) or 0.0) - tail.bound
+    field_name = METRICS[tail.metric].field
+    over_s = float(getattr(measurement, field_name) or 0.0) - tail.bound
     over_s = min(over_s, tail.bound) if np.isfinite(over_s) else tail.bound
     # The rate is chosen so that the limit holds; only where no rate does, it is exceeded.
     excess = max(over_s, 1e-6 * tail.bound) if finding.status == "fail" else min(over_s, 0.0)
@@ -149,8 +288,9 @@ def _verdict(
     return replace(
         base,
         outcome=worst,
-        excess={**base.excess, field: excess},
+        excess={**base.excess, field_name: excess},
         reasons=(*((reason,) if reason else ()), *base.reasons),
+        needed_s=finding.needed_s if worst is Outcome.UNDECIDED else None,
     )
 
 
@@ -160,7 +300,9 @@ def _reason(finding: Finding, tail: Limit) -> str:
         return f"{bound} holds at no arrival rate"
     if finding.status == "undecided":
         more = (
-            f"; {format_duration(finding.needed_s)} more may settle it" if finding.needed_s else ""
+            f"; about {format_duration(finding.needed_s)} more of measuring may settle it"
+            if finding.needed_s
+            else ""
         )
         return f"{format_rate(finding.rate_per_s)} promise to hold {bound}, not shown{more}"
     return ""

@@ -19,8 +19,8 @@ from autotune.core.errors import TrialError
 from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
 from autotune.devices.readings import Watch
 from autotune.devices.telemetry import meter_of
+from autotune.measure.client_queue import shared_states_file
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
-from autotune.measure.request_queue import shared_file
 from autotune.trial import messages
 from autotune.trial.supervisor import Group
 from autotune.trial.virtual import VirtualGroup
@@ -203,10 +203,10 @@ class ProcessSession:
         if plan.kind == "time":  # some devices cannot be looked at while they are profiled
             self._watch.start()
         requests = [messages.Measure(plan, now_s + START_LEAD_S)] * self._group.size
-        if not plan.load.is_open or self._group.size == 1:
+        if not plan.load.is_queued or self._group.size == 1:
             self._group.send(requests)
             return
-        fd = shared_file(len(plan.windows))
+        fd = shared_states_file(plan.load, len(plan.windows))
         try:
             self._group.send(requests, [fd])
         finally:

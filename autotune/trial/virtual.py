@@ -8,6 +8,7 @@ from dataclasses import replace
 from autotune.core.clock import VirtualClock
 from autotune.core.errors import TrialError
 from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Reported, Result, Samples
+from autotune.measure.client_queue import local_state
 from autotune.measure.engine import (
     OpenWindow,
     Server,
@@ -24,7 +25,6 @@ from autotune.measure.engine import (
     warmup_cap_s,
 )
 from autotune.measure.load import Serve, Step
-from autotune.measure.request_queue import LocalCursor
 from autotune.workloads import WORKLOADS, load_workload
 from autotune.workloads.base import Context, Program
 
@@ -34,7 +34,7 @@ class VirtualGroup:
 
     A simulated workload's instances each have a clock of their own that starts at zero: their
     mutual interference is part of the cost model. Under a closed load they run one after the
-    other, under an open one in the order of their clocks. A recorded workload hands over
+    other, where there is a queue in the order of their clocks. A recorded workload hands over
     finished figures.
 
     Args:
@@ -98,7 +98,7 @@ class VirtualGroup:
         # Absolute starts are of the real clock; here windows follow each other.
         plan = replace(plan, windows=tuple(replace(w, start_s=None) for w in plan.windows))
         base_s = max(instance.clock.now_s() for instance in self._instances)
-        if plan.load.is_open:
+        if plan.load.is_queued:
             parts = self._serve(plan, base_s)
         else:
             parts = [instance.measure(plan, base_s, count) for instance in self._instances]
@@ -106,10 +106,10 @@ class VirtualGroup:
         return merge(parts)
 
     def _serve(self, plan: Plan, base_s: float) -> list[Samples]:
-        cursors = [LocalCursor() for _ in plan.windows]
+        states = [local_state(plan.load) for _ in plan.windows]
         servers = [instance.server() for instance in self._instances]
         served = run_open_windows(
-            servers, self._spec.config, plan, base_s=base_s, cursor=cursors.__getitem__
+            servers, self._spec.config, plan, base_s=base_s, state=states.__getitem__
         )
         return [
             instance.served(windows, plan)
@@ -178,7 +178,7 @@ class _VirtualInstance:
         return to_samples(windows, waits_s, items_per_call=items, facts=self._facts())
 
     def server(self) -> Server:
-        """This instance for an open load."""
+        """This instance for a load with a queue."""
         return Server(
             serve=self._serve,
             clock=self.clock,

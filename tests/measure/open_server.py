@@ -8,9 +8,9 @@ import numpy as np
 
 from autotune.core.clock import VirtualClock
 from autotune.core.records import Config, InstanceFacts, Load, Plan, Samples, StageTimes, Window
+from autotune.measure.client_queue import local_state
 from autotune.measure.engine import Server, merge, run_open_windows, to_open_samples
 from autotune.measure.load import Serve
-from autotune.measure.request_queue import LocalCursor
 
 CallTime = Callable[[int], float]
 """Seconds of a call with so many items."""
@@ -60,8 +60,8 @@ def run_open(
         Server(serve=serve_of(clock, time_s), clock=clock)
         for clock, time_s in zip(clocks, times, strict=True)
     ]
-    cursors = [LocalCursor() for _ in plan.windows]
-    served = run_open_windows(servers, config, plan, base_s=0.0, cursor=cursors.__getitem__)
+    states = [local_state(plan.load) for _ in plan.windows]
+    served = run_open_windows(servers, config, plan, base_s=0.0, state=states.__getitem__)
     return merge(
         [
             to_open_samples(own, load, InstanceFacts(instance=index))

@@ -119,7 +119,7 @@ def test_a_busy_queue_is_not_judged_on_few_requests() -> None:
         samples, summarise(samples), replace(P99, limits=(Limit(metric="latency_p99", bound=1.0),))
     )
     assert verdict.outcome is Outcome.UNDECIDED
-    assert "more requests would settle it" in verdict.reasons[0]
+    assert "more requests (" in verdict.reasons[0]
 
 
 def test_a_load_generator_that_is_late_is_said() -> None:

@@ -77,7 +77,7 @@ def test_taking_costs_the_same_however_many_wait() -> None:
 def served_by_child(fd: int, arrivals_s: np.ndarray, pipe: int) -> None:
     cursors = SharedCursors(os.dup(fd))
     requests = RequestQueue(
-        arrivals_s, cursors.cursor(1), max_batch=3, max_delay_s=0.0, closing_s=1e12
+        arrivals_s, cursors.state(1), max_batch=3, max_delay_s=0.0, closing_s=1e12
     )
     with os.fdopen(pipe, "w") as out:
         while (batch := requests.take(MonotonicClock())) is not None:
@@ -112,13 +112,13 @@ def test_a_holder_that_is_killed_leaves_the_queue_free_and_no_file() -> None:
     ready, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
-        with SharedCursors(os.dup(fd)).cursor(0):
+        with SharedCursors(os.dup(fd)).state(0):
             os.write(tell, b"x")
             time.sleep(60)
     os.read(ready, 1)  # the child holds the cursor
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    with SharedCursors(os.dup(fd)).cursor(0) as cursor:
+    with SharedCursors(os.dup(fd)).state(0) as cursor:
         cursor.position = 7
         assert cursor.position == 7
     assert "memfd:autotune-arrivals" in str(Path(f"/proc/self/fd/{fd}").readlink())

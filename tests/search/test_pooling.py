@@ -7,8 +7,8 @@ import pytest
 from search_fakes import samples
 
 from autotune.core.records import Reported, Result
+from autotune.measure.pooling import pooled
 from autotune.measure.summary import summarise
-from autotune.search.pooling import pooled
 
 
 def test_windows_stay_apart_and_calls_add_up() -> None:

@@ -83,7 +83,10 @@ def test_limits_in_si(load, written, limit):
         ("load: {poisson: {rate: 500}}", "load.poisson.rate", "no unit"),
         ("load: {poisson: {rate: 0/s}}", "load.poisson.rate", "not above 0"),
         ("load: {poisson: {rat: max}}", "load.poisson.rat", "did you mean 'rate'?"),
-        ("load: {closed: {rate: max}}", "load.closed.rate", "no settings"),
+        ("load: {closed: {rate: max}}", "load.closed.rate", "write {} or {clients: 16}"),
+        ("load: {closed: {clients: 0}}", "load.closed.clients", "below 1"),
+        ("load: {closed: {clients: 1.5}}", "load.closed.clients", "not a whole number"),
+        ("load: {closed: {clients: 16/s}}", "load.closed.clients", "expected a whole number"),
         ("load: {closed: {}, poisson: {rate: max}}", "load", "closed and poisson"),
         ("load: {}", "load", "found none"),
         ("load: {trace: nowhere.txt}", "load.trace", "no file"),
@@ -174,6 +177,7 @@ def test_iterations_take_the_place_of_a_duration(load):
 
 def test_loads(load, tmp_path: Path):
     assert load(HEAD + "load: {closed: {}}").objective.load == Load()
+    assert load(HEAD + "load: {closed: {clients: 16}}").objective.load == Load(clients=16)
     tail = "limits: {latency_p99: 5ms}\n"
     sought = load(HEAD + tail + "load: {poisson: {rate: max}}").objective.load
     assert sought == Load(kind="poisson")

@@ -107,6 +107,32 @@ def test_instances_share_one_queue_and_serve_every_request_once(
     assert before.all()  # nothing is served before it arrives
 
 
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_clients_send_again_when_they_are_answered(launcher: Launcher, mode: str) -> None:
+    config = Config(batch_size=4, instance_count=2, cores_per_instance=1).changed(
+        instance_mode=mode
+    )
+    plan = Plan(windows=(Window(duration_s=0.4),) * 2, load=Load(clients=6), deadline_s=20)
+    samples = measured(launcher, real(config), plan)
+    assert sorted(served(samples)) == all_of(samples)
+    assert set(samples.instance) == {0, 1} and samples.item_count.max() <= 4
+    for window, arrivals_s in enumerate(samples.arrivals_s):
+        ended_s = np.sort(samples.of_window(window).request_latency_s() + arrivals_s)
+        assert np.all(arrivals_s[:6] == arrivals_s[0])  # all clients begin at once
+        # Each further request is sent when an earlier one has been answered, no sooner.
+        sent_s = np.sort(arrivals_s[6:])
+        np.testing.assert_allclose(sent_s, ended_s[: sent_s.size], atol=1e-9)
+    assert np.all(samples.request_latency_s() > 0.002)
+
+
+def test_clients_of_a_simulated_model(launcher: Launcher) -> None:
+    config = Config(batch_size=16, instance_count=2, cores_per_instance="12|24")
+    plan = Plan(windows=(Window(iterations=3000),), load=Load(clients=20), deadline_s=20)
+    samples = measured(launcher, simulated(config), plan)
+    assert sorted(served(samples)) == all_of(samples) and samples.item_count.sum() == 3000
+    assert set(samples.instance) == {0, 1}
+
+
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_a_call_runs_with_as_many_items_as_were_taken(
     launcher: Launcher, micro_batches: int
