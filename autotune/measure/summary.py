@@ -64,8 +64,9 @@ def _from_report(report: Reported) -> Measurement:
 def _from_samples(samples: Samples) -> Measurement:
     if samples.start_s.size == 0:
         arrived = sum(arrivals.size for arrivals in samples.arrivals_s)
-        why = "no request arrived" if samples.is_queued and not arrived else "no call was made"
-        raise WrongOutput(f"{why} within the window")
+        if samples.is_queued and not arrived:
+            raise WrongOutput("no request arrived within the window: its rate needs a longer one")
+        raise WrongOutput("no call was made within the window")
     latency_s = samples.request_latency_s()
     rate, interval = served_per_s(samples) if samples.is_queued else throughput(samples)
     trust = trust_of(samples)

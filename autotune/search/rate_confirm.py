@@ -155,6 +155,8 @@ class _Run:
         """True if its gain, or the gain over it, is to have an interval."""
         if self._base is None or all(e.config != self._base for e in self._entrants):
             return False
+        if entrant.search.promise_per_s <= 0.0:
+            return False  # it has no rate to be measured at
         is_base = entrant.config == self._base
         return is_base or entrant.is_compared or entrant.shown_per_s >= leading
 
@@ -267,7 +269,8 @@ class _Run:
         comparisons: Sequence[Comparison],
         results: dict[Config, RateResult],
     ) -> tuple[str, ...]:
-        if base is None or all(c.ratio_ci for c in comparisons):
+        shown = {c for c, result in results.items() if result.finding.status == "pass"}
+        if base is None or all(c.ratio_ci for c in comparisons if c.config in shown):
             return ()
         most = format_rate(_most(results[base.config]))
         return (f"a gain without an interval is over {most}, the most that the baseline may hold",)

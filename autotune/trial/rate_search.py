@@ -108,9 +108,12 @@ class RateSearch:
     def begun_with(
         cls, facts: RateFacts | None, goal: RateGoal, objective: Objective
     ) -> RateSearch:
-        """A search that begins with what an earlier one has found; None: with nothing."""
+        """A search that begins with what an earlier one has found; None: with nothing.
+
+        An earlier one that saw the limit hold at no rate may have been disturbed.
+        """
         search = cls(goal=goal, objective=objective)
-        if facts is not None:
+        if facts is not None and facts.rate_per_s > 0.0:
             search.history.append(known(goal, _service_of(facts)))
         return search
 
@@ -278,7 +281,8 @@ def _verdict(
     over_s = float(getattr(measurement, field_name) or 0.0) - tail.bound
     over_s = min(over_s, tail.bound) if np.isfinite(over_s) else tail.bound
     # The rate is chosen so that the limit holds; only where no rate does, it is exceeded.
-    excess = max(over_s, 1e-6 * tail.bound) if finding.status == "fail" else min(over_s, 0.0)
+    holds = finding.rate_per_s > 0.0
+    excess = min(over_s, 0.0) if holds else max(over_s, 1e-6 * tail.bound)
     outcomes = {base.outcome, _OUTCOMES[finding.status]}
     worst = next(
         (o for o in (Outcome.WRONG_OUTPUT, Outcome.OVER_LIMIT, Outcome.UNDECIDED) if o in outcomes),
@@ -298,6 +302,8 @@ def _reason(finding: Finding, tail: Limit) -> str:
     bound = f"{tail.metric} {format_duration(tail.bound)}"
     if finding.status == "fail":
         return f"{bound} holds at no arrival rate"
+    if finding.status == "undecided" and finding.rate_per_s <= 0.0:
+        return f"{bound} seems to hold at no arrival rate; too few calls to say so"
     if finding.status == "undecided":
         more = (
             f"; about {format_duration(finding.needed_s)} more of measuring may settle it"

@@ -150,6 +150,14 @@ def test_what_a_trial_found_is_where_the_proof_begins(
     assert set(kinds) == {"look"}
 
 
+def test_a_trial_that_saw_no_rate_is_not_believed(launcher: Launcher, proof: Proof) -> None:
+    facts = proof[0].records[0].rate
+    assert facts is not None
+    record = replace(record_of(1, BEST), rate=replace(facts, rate_per_s=0.0, limit_rate_per_s=0.0))
+    found = confirm_rates([record], None, Setup(space=rate_space(), info=INFO, launcher=launcher))
+    assert outcomes(found) == {BEST: Outcome.OK}
+
+
 def test_what_cannot_be_shown_says_what_would_show_it(launcher: Launcher) -> None:
     # So short a time at each rate that the first look is all that fits into the budget.
     found = prove(launcher, BEST, time_s=6.0)
