@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +136,41 @@ def read_grid(path: Path, limit_s: float | None, noise: float = 0.03) -> Landsca
         limit_s=limit_s,
         noise=noise,
     )
+
+
+def read_triton(path: Path, noise: float = 0.03, least: int = 30) -> Iterator[Landscape]:
+    """Published sweeps over batch, concurrency and how the model is served, one per source.
+
+    The limit is the P99 that two fifths of the configurations hold.
+    """
+    with path.open(newline="") as file:
+        records = list(csv.DictReader(file))
+    for source in dict.fromkeys((r["source_path"], r["gpu"]) for r in records):
+        found: dict[tuple[int, int, str], dict[str, str]] = {}
+        for r in records:
+            if (r["source_path"], r["gpu"]) == source and r["p99_latency_ms"]:
+                served = " ".join(r[n] for n in ("format", "backend", "accelerator", "precision"))
+                found[int(r["client_batch"]), int(r["concurrency"]), served] = r
+        if len(found) < least:
+            continue
+        params: dict[str, tuple[Value, ...]] = {
+            name: tuple(sorted({key[k] for key in found}))
+            for k, name in enumerate(("batch_size", "concurrency", "serving"))
+        }
+        rows = [[v.index(x) for v, x in zip(params.values(), k, strict=True)] for k in found]
+        tail_s = np.array([float(r["p99_latency_ms"]) for r in found.values()]) / 1e3
+        yield Landscape(
+            name=f"triton {source[0].split('/')[-2]}"[:16],
+            params=params,
+            rows=np.array(rows),
+            throughput=np.array([float(r["inferences_per_s"]) for r in found.values()]),
+            latency_p99_s=tail_s,
+            memory=np.full(len(rows), 1e9),
+            status=np.full(len(rows), "ok"),
+            cost_s=np.full(len(rows), 3.0),
+            limit_s=float(np.quantile(tail_s, 0.4)),
+            noise=noise,
+        )
 
 
 _RESULT_COLUMNS = (

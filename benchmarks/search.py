@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import optuna
 from held_out import HELD_OUT, draw_held_out
-from landscapes import KINDS, Floats, Landscape, read_grid, simulate
+from landscapes import KINDS, Floats, Landscape, read_grid, read_triton, simulate
+from search_plot import regret_plot
 from strategies import STRATEGIES, WINDOW_S, Game
 
 from autotune.core.units import parse_quantity
@@ -30,6 +31,7 @@ from autotune.core.units import parse_quantity
 TRIAL_MARKS = (10, 20, 25, 30, 40, 50)
 SECOND_MARKS = (60, 120, 180, 240)
 SCORE_POINTS = 50
+STEP_S, MAX_CURVE_S = 10, 300
 
 
 # --- scores ------------------------------------------------------------------------------------
@@ -92,6 +94,8 @@ def landscapes(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[i
         limit_s = parse_quantity(limit, "duration") if limit else None
         land = read_grid(Path(path), limit_s, arguments.noise)
         yield land.name, lambda _seed, land=land: land  # type: ignore[misc]
+    for land in read_triton(arguments.triton, arguments.noise) if arguments.triton else ():
+        yield land.name, lambda _seed, land=land: land  # type: ignore[misc]
 
 
 def summary(games: Sequence[Game]) -> dict[str, Any]:
@@ -105,10 +109,19 @@ def summary(games: Sequence[Game]) -> dict[str, Any]:
         "seconds": {
             s: 100 * float(np.mean([regret_at_s(g, s) for g in games])) for s in SECOND_MARKS
         },
+        "curve": _mean_curve(games, regret_at, range(1, games[0].trials + 1)),
+        "curve_s": _mean_curve(games, regret_at_s, range(STEP_S, MAX_CURVE_S + 1, STEP_S)),
         "violations": int(sum(broken)),
         "runs": len(games),
         "score": float(np.mean([performance_score(g) for g in games])),
     }
+
+
+def _mean_curve(
+    games: Sequence[Game], regret: Callable[[Game, int], float], marks: Sequence[int]
+) -> list[tuple[int, float]]:
+    """Mean regret in per cent at every mark."""
+    return [(m, round(100 * float(np.mean([regret(g, m) for g in games])), 3)) for m in marks]
 
 
 def line(name: str, strategy: str, found: dict[str, Any], cpu_s: float) -> str:
@@ -133,7 +146,11 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--grid", action="append", default=[], metavar="FILE[=LIMIT]", help="a recorded grid"
     )
-    parser.add_argument("--json", type=Path, help="write all figures here")
+    parser.add_argument(
+        "--triton", type=Path, help="a table of published batch x concurrency sweeps"
+    )
+    parser.add_argument("--json", type=Path, help="write all figures here, after every landscape")
+    parser.add_argument("--plot", type=Path, help="draw the mean over all landscapes (SVG)")
     return parser.parse_args(words)
 
 
@@ -161,11 +178,18 @@ def main(words: Sequence[str] | None = None) -> int:
             everything[strategy] += games
             report[f"{name}/{strategy}"] = found = summary(games)
             print(line(name, strategy, found, cpu_s), flush=True)
+            if arguments.json:
+                arguments.json.write_text(json.dumps(report))
     for strategy, games in everything.items():
+        if not games:
+            continue
         report[f"all/{strategy}"] = found = summary(games)
         print(line("all", strategy, found, math.nan))
     if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1))
+        arguments.json.write_text(json.dumps(report))
+    if arguments.plot:
+        curves = {s: report[f"all/{s}"] for s in chosen if f"all/{s}" in report}
+        arguments.plot.write_text(regret_plot(curves), encoding="utf-8")
     return 0
 
 
