@@ -1,10 +1,10 @@
 """What the trials so far say about every configuration: its worth, and whether it may be used.
 
 The rule of recommendation: of the *tested* configurations that hold every limit with a
-probability P of at least .95 (.9 from 25 trials on), the one with the best posterior mean, a
-broken limit counted as nothing (score + log P); below .99 it must have been measured twice. The
-best observed one instead is mostly the luckiest: its throughput disappoints, and with a limit
-it breaks it in several of a hundred studies.
+probability P of at least .95 (.9 from 25 trials on), the one with the best posterior mean, less
+a charge for the chance that a limit is broken. Below .99 it must have been measured twice, below
+.95 three times. The best observed one instead is mostly the luckiest: its throughput
+disappoints, and with a limit it breaks it in several of a hundred studies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from autotune.search.surrogate import Surrogate
 MAX_DISTINCT = 120  # configurations the model is built on; the most promising are kept
 FEW_TRIALS = 25
 HELD_FEW, HELD = 0.95, 0.9
-SURE = 0.99  # from here on one measurement is enough: closer to a limit, the lucky are chosen
+SURE = 0.99  # from here on one measurement is enough: closer to a limit, the lucky are chosen;
+# two are from `HELD_FEW` on
 VOTE_PRIOR = 0.3  # weight of "it runs" beside the votes of configurations nearby
 TAIL_FREEDOM = 4.0  # degrees of freedom of the probability that a limit holds
 HEADROOM = 0.4  # of one measurement's noise is kept free below a limit: no one can tell less
@@ -38,7 +39,7 @@ UNLIKELY = 0.35  # to hold its limits: not worth another measurement
 ENOUGH, HARDLY = 3, 0.07  # with fewer measurements, one of which may be an outlier
 WORTHWHILE = 0.01  # of the gain that an open configuration must promise to be measured again
 LOOKAHEAD = (2, 4)  # measurements of one configuration that are thought ahead, beside one
-CHARGE = 0.25  # of a broken limit's loss: `holds` is cautious, far more often than it says do they
+CHARGE = 0.4  # of a broken limit's loss: `holds` is cautious, far more often than it says do they
 CAUTION = 1.2  # multiplies the model's standard deviation there
 
 
@@ -153,8 +154,9 @@ class Posterior:
         features = self.surrogate.data.features
         cross = self.surrogate.cross(features)
         holds = self.holds(cross)
-        repeated = self.surrogate.data.counts.max(1) > 1
-        trusted = (holds >= self.confidence) & (repeated | (holds >= SURE))
+        times = self.surrogate.data.counts.max(1)
+        needed = np.select([times == 1, times == 2], [SURE, HELD_FEW], default=0.0)
+        trusted = holds >= np.maximum(needed, self.confidence)
         mean = cross.mean(self._utility)
         worth = mean + CHARGE * np.log(np.maximum(holds, 1e-9))
         utility = np.where(trusted, worth, -np.inf)
