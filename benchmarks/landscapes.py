@@ -174,8 +174,8 @@ def read_triton(path: Path, noise: float = 0.03, least: int = 30) -> Iterator[La
 
 
 _RESULT_COLUMNS = (
-    *("throughput_items_per_s", "throughput_spread_items_per_s", "latency_p50_s"),
-    *("latency_p99_s", "memory_peak_bytes", "status", "cost_s"),
+    *("throughput_items_per_s", "throughput_spread_items_per_s", "latency_mean_s"),
+    *("latency_p50_s", "latency_p99_s", "memory_peak_bytes", "status", "cost_s"),
 )
 
 
