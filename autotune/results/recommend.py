@@ -247,8 +247,9 @@ def excess_ratio(record: TrialRecord, objective: Objective) -> float:
     return worst
 
 
+NO_FACTOR = "the baseline holds the limit at no arrival rate: there is no factor over it"
 GAIN_WITHOUT_INTERVAL = (
-    "the gain has no interval: each configuration's rate was sought on its own, not in pairs; "
+    "the gain has no interval: fewer than two rounds were measured; "
     "the rate shown to hold is above what the baseline may hold"
 )
 WEIGHTED_WITHOUT_INTERVAL = (
@@ -383,11 +384,19 @@ def _status(
         return "confirmed", (WEIGHTED_WITHOUT_INTERVAL,)
     if not _wants_throughput(objective):
         return "confirmed", ()
+    if compared is None and base is not None and _holds_at_no_rate(base, objective):
+        return "confirmed", (NO_FACTOR,)
     if compared is None:
         return "unconfirmed", ("it was measured again, but not compared with the baseline",)
     if not compared.shows_gain:
         return "undecided", (f"a gain over the baseline is not shown: {_extent_text(compared)}",)
     return "confirmed", () if compared.ratio_ci else (GAIN_WITHOUT_INTERVAL,)
+
+
+def _holds_at_no_rate(base: TrialRecord, objective: Objective) -> bool:
+    """True if the baseline was shown to break the limit whatever the rate of arrivals."""
+    broken = base.phase == "confirm" and base.verdict.outcome is Outcome.OVER_LIMIT
+    return objective.load.seeks_rate and broken
 
 
 def _extent_text(compared: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""Gains between sought rates: decided by what was shown, and nowhere given an interval."""
+"""Gains between sought rates that have no interval: decided by what was shown, shown as such."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.core.objective import Limit, Objective
+from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Load, Recommendation, TrialRecord
 from autotune.results.recommend import decide, rank
 from autotune.results.report import render
@@ -84,3 +85,15 @@ def test_no_interval_of_a_gain_is_shown_anywhere(make_study: Make, make_trial: T
         render(result, now_s=0.0, version="0").split("The finalists were")[1].split("</table>")[0]
     )
     assert "each at rates of its own" in proof and "95 %" not in proof
+
+
+def test_a_baseline_that_holds_at_no_rate_leaves_no_factor(make_trial: Trial) -> None:
+    base = make_trial(BASELINE, throughput=100.0, number=0, outcome=Outcome.OVER_LIMIT)
+    winner = make_trial(WINNER, throughput=300.0, number=1)
+    fresh = [replace(record, phase="confirm") for record in (base, winner)]
+    ranking = rank([base, winner], OBJECTIVE, BASELINE)
+    recommendation = decide(ranking, OBJECTIVE, fresh=fresh)
+    assert recommendation.status == "confirmed"
+    assert "at no arrival rate" in recommendation.reasons[0]
+    closed = replace(OBJECTIVE, load=Load())
+    assert decide(ranking, closed, fresh=fresh).status == "unconfirmed"
