@@ -18,6 +18,7 @@ from autotune.results.summary import ORIGIN_NOTICE, figures, headline, reasons, 
 from autotune.results.tables import top_rows
 from autotune.results.words import (
     config_text,
+    figure_text,
     metric_text,
     outcome_text,
     rate_interval_text,
@@ -210,9 +211,9 @@ def trial_line(record: TrialRecord, names: tuple[str, ...] = ()) -> str:
     """A trial on one line: outcome and figures, in columns, then the configuration and why."""
     throughput = latency = ""
     if record.measurement is not None:
-        throughput = metric_text("throughput", record.measurement.throughput_items_per_s)
+        throughput = figure_text("throughput", record.measurement)
         if record.measurement.latency_p99_s is not None:
-            latency = f"P99 {metric_text('latency_p99', record.measurement.latency_p99_s)}"
+            latency = f"P99 {figure_text('latency_p99', record.measurement)}"
     line = f"{outcome_text(record.verdict.outcome):<14} {throughput:>11}  {latency:<13}"
     reason = reason_text(record).partition("\n")[0]
     why = f"  ({reason})" if reason and record.measurement is None else ""

@@ -168,7 +168,7 @@ def _latency_figure(result: StudyResult, shown: TrialRecord, measurement: Measur
     else:
         detail = f"holds ≤ {words.metric_text(metric, limit.bound)}"
     name = words.metric_label(metric)
-    figure = words.metric_text(metric, getattr(measurement, field))
+    figure = words.figure_text(metric, measurement)
     return Figure(name=name[0].upper() + name[1:], figure=figure, detail=detail)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from autotune.core.objective import METRICS, Limit
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Config, Scalar, TrialRecord
+from autotune.core.records import Config, Measurement, Scalar, TrialRecord
 from autotune.core.units import format_duration, format_quantity, format_rate
 from autotune.measure.noise import QUIET
 
@@ -50,6 +50,13 @@ def metric_text(metric: str, value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return format_quantity(value, METRICS[metric].unit)
+
+
+def figure_text(metric: str, measurement: Measurement) -> str:
+    """A measurement's value with its unit; "≈" before one that a simulation has estimated."""
+    field = METRICS[metric].field
+    text = metric_text(metric, getattr(measurement, field))
+    return f"≈ {text}" if field in measurement.estimated else text
 
 
 def limit_text(limit: Limit) -> str:

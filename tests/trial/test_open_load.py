@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from autotune.core.records import (
     WorkloadSpec,
 )
 from autotune.devices import device_kind, find_device
+from autotune.results.words import figure_text
 from autotune.trial.rate_search import rate_goal, search_rate
 from autotune.trial.session import Launcher, open_session
 
@@ -199,6 +201,20 @@ def test_the_highest_rate_of_a_simulated_model(launcher: Launcher) -> None:
     assert (fresh.request_latency_s() > 0.006).mean() <= 0.01
     beyond = measured(launcher, simulated(config), poisson(rate / 0.85, 10.0))
     assert (beyond.request_latency_s() > 0.006).mean() > 0.01
+
+
+def test_latencies_of_an_estimated_rate_are_marked_as_estimates(launcher: Launcher) -> None:
+    config, limit = Config(batch_size=64), Limit(metric="latency_p99", bound=0.006)
+    objective = Objective(name="o", load=Load(kind="poisson"), limits=(limit,))
+    goal = replace(rate_goal(config, objective, window_s=1.0, seed=1), proves=False)
+    with open_session(simulated(config), launcher) as session:
+        found = search_rate(session, goal, objective)
+    assert found.verdict.outcome is Outcome.UNDECIDED
+    p99_s = found.measurement.latency_p99_s
+    assert p99_s is not None and "latency_p99_s" in found.measurement.estimated
+    assert figure_text("latency_p99", found.measurement).startswith("≈ ")
+    fresh = measured(launcher, simulated(config), poisson(found.finding.rate_per_s, 5.0))
+    assert p99_s == pytest.approx(np.quantile(fresh.request_latency_s(), 0.99), rel=0.25)
 
 
 def test_no_rate_keeps_a_limit_below_one_call(launcher: Launcher) -> None:
