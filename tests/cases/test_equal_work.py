@@ -12,7 +12,7 @@ def test_a_model_that_drops_items_of_large_batches_is_not_recommended_for_it(pla
     place.write_space("Shortened", "params: {batch_size: [1, 4, 8, 16, 32, 64]}")
     code, result = place.run()
     assert code == 0
-    assert result["config"]["batch_size"] == 4
+    assert result["config"]["batch_size"] in (1, 4)  # which of them is faster does not matter
     # Four wrong ones in a row are the configurations' faults: the study goes on to its end.
     assert result["complete"] and result["trials"]["wrong_output"] == 4
     for trial in place.trials():
