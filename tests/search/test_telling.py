@@ -17,6 +17,7 @@ from autotune.search.telling import RUNS, checked, directions, told
 OBJECTIVE = Objective(
     name="o",
     goals=(Goal(metric="throughput"), Goal(metric="latency_p99")),
+    front=True,
     limits=(Limit(metric="memory_peak", bound=1e9), Limit(metric="latency_p99", bound=0.05)),
 )
 ONE = make_space().objective
