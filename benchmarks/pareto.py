@@ -23,7 +23,8 @@ from strategies import Game, _distribution, _nearest, random_search, record_of
 from autotune.core.objective import Goal, Objective
 from autotune.core.records import TrialRecord
 from autotune.measure.front import hypervolume, non_dominated
-from autotune.search.sampler import Attempt, make_sampler
+from autotune.search.grid import Attempt
+from autotune.search.sampler import make_sampler
 
 MARKS = (10, 20, 30, 40)
 OBJECTIVE = Objective(

@@ -13,7 +13,8 @@ from landscapes import Landscape, space_of
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Measurement, TrialRecord, Verdict
-from autotune.search.sampler import Attempt, Sampler, make_sampler
+from autotune.search.grid import Attempt
+from autotune.search.sampler import Sampler, make_sampler
 
 WINDOW_S = 2.0  # measured time of a trial, beside the landscape's own cost of starting it
 

@@ -24,7 +24,8 @@ from autotune.core.objective import Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Measurement, TrialRecord, Verdict, WorkloadSpec
 from autotune.search.advised import with_advice
-from autotune.search.sampler import Attempt, Sampler, make_sampler
+from autotune.search.grid import Attempt
+from autotune.search.sampler import Sampler, make_sampler
 from autotune.search.study_model import StudyModel
 from autotune.search.warm_start import Advice, PastStudy, PastTrial, past_of
 from autotune.space.search_space import Budget, Parameter, SearchSpace, settled

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.core.records import Config
-from autotune.search.sampler import Attempt, Proposer, Sampler, counts
+from autotune.search.grid import Attempt
+from autotune.search.sampler import Proposer, Sampler, counts
 from autotune.search.warm_start import Advice
 
 TAKES_ADVICE = ("mechanistic", "gp", "tpe")

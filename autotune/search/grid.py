@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Iterator
+from typing import NamedTuple
 
-from autotune.core.records import Config
+from autotune.core.records import Config, TrialRecord
 from autotune.space.search_space import SearchSpace
+
+
+class Attempt(NamedTuple):
+    """A configuration that is being or has been tried; no record: it is running."""
+
+    config: Config
+    record: TrialRecord | None = None
+
 
 Point = tuple[int, ...]
 """Index of the choice of each parameter, in the space's order."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from autotune.core.errors import UsageError
 from autotune.core.records import Config
 from autotune.measure.batch_curve import BatchCurve
-from autotune.search.sampler import Attempt, counts
+from autotune.search.grid import Attempt
+from autotune.search.sampler import counts
 from autotune.space.search_space import SearchSpace
 
 MAX_CURVES = 8

@@ -7,42 +7,33 @@ promising configuration is worth more than a first one of any other.
 from __future__ import annotations
 
 import importlib.util
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler
-from optuna.trial import TrialState
 
 from autotune.core.errors import UnavailableError, UsageError
-from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
-from autotune.search.grid import Grid, Point
+from autotune.search.grid import Attempt, Grid, Point
+from autotune.search.probes import (
+    batch_probes,
+    best_point,
+    is_batch_only,
+    larger_batch,
+    one_change_probes,
+)
 from autotune.search.schedule import OPEN_S, reserve_s
+from autotune.search.stock import STOCK, optuna_point
 from autotune.search.study_model import StudyModel
-from autotune.search.telling import RUNS, directions, told
 from autotune.space.search_space import SearchSpace
 
 SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")
 MAX_PROBES = 10
 BATCH_SHARES = (0.25, 0.5, 0.75)  # of the way, in doublings, from the baseline to the largest batch
-MAX_DOUBLINGS = 6
-MAX_HISTORY = 300  # configurations a model is fitted to; bounds the time of a proposal
-GP_LOCAL_SEARCHES = 4
 MIN_BASIS = 12  # trials before the model is trusted to say that little is left to gain
 GRID_SHARE = 0.8  # of the time for trials that the whole grid may be expected to take
 MAX_LOST = 5  # a configuration whose worker died this often is not tried again
-
-
-class Attempt(NamedTuple):
-    """A configuration that is being or has been tried; no record: it is running."""
-
-    config: Config
-    record: TrialRecord | None = None
 
 
 Wish = Callable[[Sequence[Attempt], int, int], "Point | None"]
@@ -237,85 +228,6 @@ def counts(attempt: Attempt, history: Sequence[Attempt]) -> bool:
     return len(lost) >= MAX_LOST and attempt is lost[-1]
 
 
-# --- probes ------------------------------------------------------------------------------------
-
-
-def batch_probes(grid: Grid, base: Point, history: Sequence[Attempt]) -> Iterator[Point]:
-    """Larger and larger batches with everything else as in the baseline, until one cannot run."""
-    batches = _batches(grid)
-    if batches is None:
-        return
-    position, sizes = batches
-    start = max(sizes[base[position]], 1.0)
-    rungs = min(MAX_DOUBLINGS, math.ceil(math.log2(max(sizes[-1] / start, 1.0))))
-    broken = {a.config for a in history if a.record and a.record.verdict.outcome.is_infeasible}
-    for rung in range(1, rungs + 1):
-        point = larger_batch(grid, base, rung / rungs)
-        if point is None or grid.config(point) in broken:
-            return
-        if grid.allows(point):
-            yield point
-
-
-def larger_batch(grid: Grid, base: Point, share: float) -> Point | None:
-    """`base` with the batch that lies a share of the doublings on the way to the largest.
-
-    Returns:
-        None if the batch size is not searched.
-    """
-    batches = _batches(grid)
-    if batches is None:
-        return None
-    position, sizes = batches
-    start = max(sizes[base[position]], 1.0)
-    target = start * max(sizes[-1] / start, 1.0) ** share
-    index = min(range(len(sizes)), key=lambda i: abs(math.log(max(sizes[i], 1.0) / target)))
-    return (*base[:position], index, *base[position + 1 :])
-
-
-def _batches(grid: Grid) -> tuple[int, list[float]] | None:
-    """Position of the batch size among the parameters, and its choices."""
-    for position, parameter in enumerate(grid.params):
-        if parameter.name == "batch_size" and parameter.is_numeric:
-            return position, [float(choice) for choice in parameter.choices]
-    return None
-
-
-def is_batch_only(config: Config, baseline: Config) -> bool:
-    """True for the baseline with any batch size."""
-    return config.changed(batch_size=baseline.batch_size) == baseline
-
-
-def one_change_probes(grid: Grid, good: Point) -> Iterator[tuple[int, Point]]:
-    """One other parameter changed at a time: first each one's nearest choice, then the next."""
-    alternatives = {
-        k: sorted((i for i in range(size) if i != good[k]), key=lambda i, k=k: abs(i - good[k]))  # type: ignore[misc]
-        for k, size in enumerate(grid.sizes)
-        if size > 1 and grid.params[k].name != "batch_size"
-    }
-    for turn in range(max(map(len, alternatives.values()), default=0)):
-        for position, indices in alternatives.items():
-            if turn < len(indices):
-                yield position, (*good[:position], indices[turn], *good[position + 1 :])
-
-
-def best_point(grid: Grid, objective: Objective, history: Sequence[Attempt]) -> Point | None:
-    """The measured point with the best score, among those that keep their limits if any."""
-    measured = [
-        (grid.point(a.config), a.record)
-        for a in history
-        if a.record is not None and a.record.verdict.outcome.is_measured
-    ]
-    known = [(point, record) for point, record in measured if point is not None]
-    keeping = [(p, r) for p, r in known if r.verdict.outcome is not Outcome.OVER_LIMIT]
-    best = max(
-        keeping or known,
-        key=lambda pr: objective.score(pr[1].verdict.objectives),
-        default=None,
-    )
-    return None if best is None else best[0]
-
-
 # --- wishes ------------------------------------------------------------------------------------
 
 
@@ -327,56 +239,14 @@ def _wishes(space: SearchSpace, name: str, model: StudyModel) -> Wish | None:
         return lambda _history, seed, _beside: _random_point(grid, seed)
     if name == "mechanistic":
         return _mechanistic_wish(grid, model)
-    makers: dict[str, Callable[[int], BaseSampler]] = {
-        "gp": _gp_sampler,
-        "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
-    }
-    return lambda history, seed, _beside: _optuna_point(
-        grid, space.objective, makers[name](seed), history
+    return lambda history, seed, _beside: optuna_point(
+        grid, space.objective, STOCK[name](seed), history
     )
-
-
-def _gp_sampler(seed: int) -> BaseSampler:
-    sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=5)
-    # Local searches are nearly all of a proposal's time; on a grid a few find the same point.
-    # No public option says so; where a later Optuna knows no such attribute, nothing changes.
-    sampler._n_local_search = GP_LOCAL_SEARCHES
-    return sampler
 
 
 def _random_point(grid: Grid, seed: int) -> Point:
     generator = np.random.default_rng(seed)
     return tuple(int(generator.integers(size)) for size in grid.sizes)
-
-
-def _optuna_point(
-    grid: Grid, objective: Objective, inner: BaseSampler, history: Sequence[Attempt]
-) -> Point:
-    """Ask an Optuna sampler, which sees the history as a study of its own.
-
-    There every parameter is the index of its choice: even steps on the grid as the user
-    thinks of it, whatever the units. Trials outside the present space are left out.
-    """
-    searched = {p.name: (k, p) for k, p in enumerate(grid.params) if grid.sizes[k] > 1}
-    distributions: dict[str, BaseDistribution] = {
-        name: IntDistribution(0, grid.sizes[k] - 1)
-        if p.is_numeric
-        else CategoricalDistribution(tuple(range(grid.sizes[k])))
-        for name, (k, p) in searched.items()
-    }
-    scratch = optuna.create_study(directions=directions(objective), sampler=inner)
-    for point, values, constraints in _learnable(grid, objective, history[-MAX_HISTORY:]):
-        scratch.add_trial(
-            optuna.trial.create_trial(
-                state=TrialState.RUNNING if values is None else TrialState.COMPLETE,
-                values=values,
-                params={name: point[k] for name, (k, _) in searched.items()},
-                distributions=distributions,
-                constraints=constraints if values is not None else None,
-            )
-        )
-    wish = scratch.ask(fixed_distributions=distributions).params
-    return tuple(int(wish.get(p.name, 0)) for p in grid.params)
 
 
 def _mechanistic_wish(grid: Grid, model: StudyModel) -> Wish:
@@ -393,63 +263,6 @@ def _mechanistic_wish(grid: Grid, model: StudyModel) -> Wish:
         return None if proposal is None else proposal.row
 
     return wish
-
-
-Example = tuple[Point, "list[float] | None", "dict[str, float]"]
-
-
-def _learnable(grid: Grid, objective: Objective, history: Sequence[Attempt]) -> Iterator[Example]:
-    """What a model learns from: logarithms, and for what cannot run the worst that was measured.
-
-    Throughput and latency span decades and their noise is relative, so that a model of their
-    logarithms fits; a value far below all measured ones would bend it everywhere.
-    """
-    known = [(grid.point(a.config), a.record) for a in history]
-    told_of = {
-        id(r): told(r, objective) for _, r in known if r and r.verdict.outcome.informs_search
-    }
-    measured = [told_of[id(r)] for _, r in known if r and r.verdict.outcome.is_measured]
-    signs = [1.0 if d == "maximize" else -1.0 for d in directions(objective)]
-    columns = [[_log(t.values[g]) for t in measured if t.values] for g in range(len(signs))]
-    worst = [
-        s * min((s * v for v in column), default=0.0)
-        for s, column in zip(signs, columns, strict=True)
-    ]
-    any_broken = any(r is not None and r.verdict.outcome.is_infeasible for _, r in known)
-    for point, record in known:
-        if point is None:
-            continue
-        if record is None:
-            yield point, None, {}
-        elif id(record) in told_of:
-            t = told_of[id(record)]
-            fits = record.verdict.outcome.is_measured and t.values is not None
-            values = [_log(v) for v in t.values or ()] if fits else worst
-            yield point, values, _soft(t.constraints, objective, any_broken)
-
-
-def _soft(
-    constraints: Mapping[str, float], objective: Objective, any_broken: bool
-) -> dict[str, float]:
-    """Constraints by their relative excess; `RUNS` only once something could not run."""
-    limits = {METRICS[limit.metric].field: limit for limit in objective.limits}
-    soft = {name: _log_excess(limits[name], constraints[name]) for name in limits}
-    return {**soft, RUNS: constraints[RUNS]} if any_broken else soft
-
-
-def _log_excess(limit: Limit, excess: float) -> float:
-    """log of how far a figure is beyond its bound; the same sign as the excess."""
-    if METRICS[limit.metric].better == "lower":
-        ratio = (limit.bound + excess) / limit.bound if limit.bound > 0 else 0.0
-    else:
-        ratio = limit.bound / (limit.bound - excess) if limit.bound > excess else math.inf
-    if not (0.0 < ratio < math.inf):
-        return excess
-    return math.log(ratio)
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else math.log(1e-12)
 
 
 def _has(package: str) -> bool:

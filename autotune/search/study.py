@@ -26,8 +26,9 @@ from autotune.core.records import (
 )
 from autotune.search.advised import with_advice
 from autotune.search.conditions import differences, space_changes
+from autotune.search.grid import Attempt
 from autotune.search.process import is_lease_dead, new_lease
-from autotune.search.sampler import Attempt, Proposer, counts, make_sampler
+from autotune.search.sampler import Proposer, counts, make_sampler
 from autotune.search.storage import exclusive, open_storage, retried, storage_errors
 from autotune.search.telling import checked, directions, optuna_params, told
 from autotune.search.warm_start import Advice, PastStudy, advice_of

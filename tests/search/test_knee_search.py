@@ -18,8 +18,9 @@ from autotune.core.records import (
     Verdict,
     WorkloadSpec,
 )
+from autotune.search.grid import Attempt
 from autotune.search.knee_search import KneeSampler, check_knee, families
-from autotune.search.sampler import Attempt, make_sampler
+from autotune.search.sampler import make_sampler
 from autotune.space.rules import Rule
 from autotune.space.search_space import Parameter, SearchSpace, settled
 

@@ -11,12 +11,12 @@ from search_fakes import LIMIT_S, make_space, parameters, record_of, served
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.records import Config
 from autotune.search import sampler as sampler_module
+from autotune.search.grid import Attempt
 from autotune.search.proposer import MAX_REPEATS
 from autotune.search.sampler import (
     MAX_LOST,
     MIN_BASIS,
     SAMPLERS,
-    Attempt,
     chosen,
     counts,
     make_sampler,

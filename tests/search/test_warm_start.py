@@ -12,7 +12,8 @@ from autotune.core.objective import Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Measurement, TrialRecord, Verdict, WorkloadSpec
 from autotune.search.advised import with_advice
-from autotune.search.sampler import Attempt, make_sampler
+from autotune.search.grid import Attempt
+from autotune.search.sampler import make_sampler
 from autotune.search.warm_start import (
     MAX_TRIALS,
     TURNS,
