@@ -112,7 +112,7 @@ def studies(models: list[str], runtimes: list[str], time_s: float) -> Iterator[d
                     name: None
                     if comparison is None
                     else {"ratio": comparison.ratio, "interval": comparison.ratio_ci}
-                    for name, comparison in both
+                    for name, comparison in both.items()
                 },
                 "config": None if result.config is None else config_text(result.config),
                 "trials": result.trial_count,
@@ -128,7 +128,8 @@ def peer(models: list[str], pairs: int, window_s: float, time_s: float) -> Itera
     for model in models:
         space = space_of(model, ("openvino",), time_s)
         result, elapsed_s = tuned(space)
-        assert result.config is not None, f"{model}: nothing was found"
+        if result.config is None:
+            raise SystemExit(f"{model}: nothing could be measured within {time_s:g} s")
         spec = prepare_workload(space.workload, space.trial.seed)
         ratios, rates = [], []
         for pair in range(pairs):
