@@ -28,7 +28,18 @@ KINDS: tuple[Kind, ...] = ("compute", "h2d", "d2h", "copy", "communication", "ho
 MAX_FILES = 200
 MAX_FILE_BYTES = 2**30
 MAX_ROWS = 5_000_000
+MAX_START_US = 10**17  # three thousand years: no clock is there
 _US = 1e-6
+_ODD = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    csv.Error,
+    RecursionError,
+)
+"""What reading a file of another form ends in."""
 
 _NAME = ("Name", "Op Name", "kernel_name", "OP Name")
 _TYPE = ("Type", "OP Type", "Op Type")
@@ -119,7 +130,7 @@ def _read(file: Path) -> tuple[str, Profile]:
         if file.suffix == ".json":
             return _trace(file)
         return _table(file)
-    except (ValueError, csv.Error, RecursionError) as error:
+    except _ODD as error:
         raise UsageError(f"{file}: not understood: {error}") from None
 
 
@@ -241,7 +252,7 @@ def _trace(file: Path) -> tuple[str, Profile]:
             kind: Kind = "step"
         else:
             kind = _event_kind(event, name, processes.get(event.get("pid"), ""))
-        building.add(str(event["ts"]), float(event["dur"]), kind, name, 0)
+        building.add(str(event.get("ts")), float(event["dur"]), kind, name, 0)
     return "trace", building.profile(len(steps) or None)
 
 
@@ -284,6 +295,8 @@ class _Building:
         whole, point, fraction = start_us.strip().partition(".")
         if not whole.isdecimal() or not (fraction.isdecimal() or not fraction):
             whole, point, fraction = str(int(float(start_us))), "", ""
+        if abs(int(whole)) > MAX_START_US:
+            raise ValueError(f"a start at {start_us} us")
         if self._base is None:
             self._base = int(whole)
         if not np.isfinite(duration_us) or duration_us < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.core.objective import METRICS, Goal, Limit, Objective
@@ -57,14 +57,16 @@ def prefer(result: StudyResult, wanted: Sequence[Limit], judge: Judge) -> Prefer
     """The best tested configuration under other limits.
 
     Limits of the study on other figures still hold. The best is by the study's goals less those
-    that are limited now; if none is left, by latency. One whose raw calls show the limits to
-    hold comes before any other.
+    that are limited now; if none is left, by latency, or by throughput where no trial tells one.
+    One whose raw calls show the limits to hold comes before any other.
     """
     objective = result.facts.objective
     named = {limit.metric for limit in wanted}
     limits = (*wanted, *(limit for limit in objective.limits if limit.metric not in named))
+    told = {field for record in measured(result.records) for field in _figures(record)}
     goals = tuple(goal for goal in objective.goals if goal.metric not in named)
-    goals = goals or (Goal(metric=latency_metric(result)),)
+    goals = tuple(goal for goal in goals if METRICS[goal.metric].field in told)
+    goals = goals or (Goal(metric=_last_goal(result, told)),)
     asked = replace(objective, limits=limits, goals=goals, knee_share=None, front=False)
     known = _one_each(result, asked)
     fitting = [r for r in known if _fits(r, limits)]
@@ -78,7 +80,6 @@ def prefer(result: StudyResult, wanted: Sequence[Limit], judge: Judge) -> Prefer
         if verdict is None or verdict.outcome is Outcome.OK:
             return found
         first = first or found
-    told = {field for record in known for field in _figures(record)}
     untold = (x.metric for x in limits if METRICS[x.metric].field not in told)
     return first or Preferred(limits=limits, goals=goals, untold=tuple(untold))
 
@@ -118,6 +119,12 @@ def preferred_json(preferred: Preferred) -> dict[str, object]:
         "outcome": str(verdict.outcome) if verdict else None,
         "basis": preferred.basis,
     }
+
+
+def _last_goal(result: StudyResult, told: Collection[str]) -> str:
+    """What tells configurations apart where every goal of the study is limited."""
+    latency = latency_metric(result)
+    return latency if METRICS[latency].field in told else "throughput"
 
 
 def _one_each(result: StudyResult, asked: Objective) -> list[TrialRecord]:

@@ -38,6 +38,7 @@ from autotune.space.search_space import Parameter, SearchSpace
 MAX_TRIALS = 60  # of an earlier study are kept
 LEAST_TRIALS = 3  # measured ones, below which a study has nothing to advise
 TURNS = (1, 2, 4, 6, 8, 10)  # trials that were begun when advice is asked for; the first is sure
+LAST_TIME_S = 253_402_214_400.0  # the last day of the year 9999, Unix time
 NEAR = 1.5  # ratio up to which a number that is no choice stands for the nearest one
 
 # Standard deviations of log(figure now / figure then), for the test of agreement.
@@ -59,12 +60,21 @@ _FIGURES = tuple(metric.field for metric in METRICS.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastTrial:
-    """A trial of an earlier study; `figures` are fields of `Measurement`, noise taken out."""
+    """A trial of an earlier study; `figures` are fields of `Measurement`, noise taken out.
+
+    Raises:
+        ValueError: A figure is not a positive number: its file is damaged.
+    """
 
     config: Config
     outcome: Outcome
     figures: Mapping[str, float] = field(default_factory=dict)
     trust: str = QUIET
+
+    def __post_init__(self) -> None:
+        for name, value in self.figures.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"figure {name} of an earlier trial is {value:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,9 @@ class PastStudy:
         conditions: What it was measured under, see `conditions_of`.
         ended_at_s: When, Unix time.
         best: What it recommended; None if nothing held its limits.
+
+    Raises:
+        ValueError: It ended at no time that a calendar has.
     """
 
     study: str
@@ -83,6 +96,10 @@ class PastStudy:
     trials: tuple[PastTrial, ...]
     best: Config | None = None
     schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ended_at_s < LAST_TIME_S:
+            raise ValueError(f"an earlier study cannot have ended at {self.ended_at_s:g} s")
 
 
 # --- what is kept ------------------------------------------------------------------------------
@@ -167,7 +184,7 @@ def _undisturbed(record: TrialRecord) -> dict[str, float]:
     found = {}
     for metric in METRICS.values():
         value = getattr(measurement, metric.field)
-        if value is not None and math.isfinite(value):
+        if value is not None and 0 < value < math.inf:
             found[metric.field] = float(value) * factors.get(metric.unit, 1.0)
     return found
 

@@ -49,12 +49,12 @@ def whole(low: int = 1, high: int = MAX_WHOLE) -> Callable[[Node], int]:
     return read
 
 
-def real(low: float, high: float) -> Callable[[Node], float]:
-    """A reader of numbers strictly between `low` and `high`."""
+def real(low: float, high: float, *, with_low: bool = False) -> Callable[[Node], float]:
+    """A reader of numbers strictly between `low` and `high`, or `low` itself too."""
 
     def read(node: Node) -> float:
         value = number(node)
-        if not low < value < high:
+        if not (low < value < high or (with_low and value == low)):
             raise ValueError(f"{shown(node.value)} is not between {low:g} and {high:g}")
         return float(value)
 

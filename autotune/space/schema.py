@@ -23,7 +23,7 @@ Count = Annotated[int, BeforeValidator(scalars.whole())]
 Duration = Annotated[float, BeforeValidator(scalars.quantity("duration"))]
 Share = Annotated[float, BeforeValidator(scalars.quantity("ratio"))]
 Alpha = Annotated[float, BeforeValidator(scalars.real(0.0, 0.5))]
-Noise = Annotated[float, BeforeValidator(scalars.real(-1e-12, 1.0))]
+Noise = Annotated[float, BeforeValidator(scalars.real(0.0, 1.0, with_low=True))]
 AnyNode = Annotated[Any, BeforeValidator(lambda node: node)]
 
 RUNTIMES = ("torch", "onnxruntime", "openvino", "torchair", "graph")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,6 +161,31 @@ def test_a_damaged_file_is_passed_over(
     view = Watcher()
     assert study(file, "second", view=view).warm_start is None
     assert not advised(view) and str(path) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        ("figure", "-5.0"),
+        ("figure", "0.0"),
+        ("figure", "NaN"),
+        ("figure", "1e999"),
+        ("end", "1e300"),
+    ],
+)
+def test_a_file_with_impossible_figures_is_passed_over(
+    space_file: SpaceFile, what: str, value: str
+) -> None:
+    file = space_file(trials=5)
+    study(file, "first")
+    (path,) = SHELF.iterdir()
+    name = {"figure": "throughput_items_per_s", "end": "ended_at_s"}[what]
+    damaged = re.sub(rf'"{name}": [\d.e+]+', f'"{name}": {value}', path.read_text())
+    assert damaged != path.read_text()
+    path.write_text(damaged)
+    view = Watcher()
+    assert study(file, "second", view=view).warm_start is None
+    assert not advised(view)
 
 
 def test_the_library_is_bounded_and_its_oldest_go_first(

@@ -180,6 +180,21 @@ def test_raw_calls_are_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.verdict is not None and "shown to hold by the calls" in found.basis
 
 
+def test_without_latencies_the_fastest_is_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{batch},{1000 * batch},ok,0.1" for batch in SIZES]
+    head = "batch_size,throughput_items_per_s,status,cost_s"
+    Path("grid.csv").write_text("\n".join((head, *rows)))
+    Path("s.yaml").write_text(
+        f"workload: {{replay: grid.csv}}\nconfirm: false\nparams: {{batch_size: {list(SIZES)}}}\n"
+    )
+    found = choose(run(load_space("s.yaml")), ["throughput>=5000/s"], studies_dir=Path("studies"))
+    assert [goal.metric for goal in found.goals] == ["throughput"]
+    assert found.record is not None and found.record.config.batch_size == 128
+
+
 def test_a_figure_that_no_trial_tells(goal_study: Study) -> None:
     result = goal_study()
     found = choose(result, ["memory_peak=1GiB"], studies_dir=Path("studies"))
