@@ -60,21 +60,12 @@ _FIGURES = tuple(metric.field for metric in METRICS.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastTrial:
-    """A trial of an earlier study; `figures` are fields of `Measurement`, noise taken out.
-
-    Raises:
-        ValueError: A figure is not a positive number: its file is damaged.
-    """
+    """A trial of an earlier study; `figures` are fields of `Measurement`, noise taken out."""
 
     config: Config
     outcome: Outcome
     figures: Mapping[str, float] = field(default_factory=dict)
     trust: str = QUIET
-
-    def __post_init__(self) -> None:
-        for name, value in self.figures.items():
-            if not 0 < value < math.inf:
-                raise ValueError(f"figure {name} of an earlier trial is {value:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +392,8 @@ def _as_records(past: PastStudy, space: SearchSpace) -> Iterable[TrialRecord]:
         config = _placed(trial.config, space)
         if config is None:
             continue
-        figures = {n: v for n, v in trial.figures.items() if n in _FIGURES}
+        # Of a damaged file: no logarithm could be taken of it.
+        figures = {n: v for n, v in trial.figures.items() if n in _FIGURES and 0 < v < math.inf}
         is_measured = trial.outcome.is_measured
         yield TrialRecord(
             number=number,
