@@ -116,7 +116,10 @@ def factor_interval_text(interval: tuple[float, float]) -> str:
 
 
 def _decimals(ratio: float) -> int:
-    return 0 if ratio >= 100 else 1 if ratio >= 10 else 2
+    """Three digits that count, at most six decimals; a ratio just below 1 has two decimals."""
+    if ratio >= 0.1 or ratio <= 0:
+        return 0 if ratio >= 100 else 1 if ratio >= 10 else 2
+    return min(6, 2 - math.floor(math.log10(ratio)))
 
 
 def rate_interval_text(interval: tuple[float, float]) -> str:

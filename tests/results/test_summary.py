@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
+from autotune.results import words
 from autotune.results.recommend import decide, is_batch_only, rank
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import figures, headline, reasons, standing, status_meaning
@@ -127,3 +128,10 @@ def test_tokens_are_shown_where_items_have_lengths(make_study: Make) -> None:
     result = replace(result, recommendation=replace(result.recommendation, record=record))
     (tokens,) = (figure for figure in figures(result) if "tokens" in figure.name)
     assert (tokens.figure, tokens.detail) == ("12,345", "padding not counted")
+
+
+def test_small_ratios_keep_their_digits() -> None:
+    assert words.factor_text(0.0186) == "0.0186×"
+    assert words.factor_interval_text((0.0177, 0.0195)) == "0.0177 to 0.0195"
+    assert words.factor_text(0.31) == "0.31×"
+    assert words.factor_text(1e-12) == "0.000000×" and words.factor_text(0.0) == "0.00×"
