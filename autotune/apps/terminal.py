@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from autotune.apps.view import Standing, View
+from autotune.core.objective import METRICS
 from autotune.core.records import Config, Measurement, TrialRecord
 from autotune.core.units import format_duration
 from autotune.measure.noise import QUIET
@@ -212,14 +213,23 @@ def trial_line(record: TrialRecord, names: tuple[str, ...] = ()) -> str:
     throughput = latency = ""
     if record.measurement is not None:
         throughput = figure_text("throughput", record.measurement)
-        if record.measurement.latency_p99_s is not None:
-            latency = f"P99 {figure_text('latency_p99', record.measurement)}"
+        metric = _limited_latency(record)
+        if getattr(record.measurement, METRICS[metric].field) is not None:
+            name = metric.removeprefix("latency_").replace("p", "P")
+            latency = f"{name} {figure_text(metric, record.measurement)}"
     line = f"{outcome_text(record.verdict.outcome):<14} {throughput:>11}  {latency:<13}"
     reason = reason_text(record).partition("\n")[0]
     why = f"  ({reason})" if reason and record.measurement is None else ""
     if record.measurement is not None and record.measurement.trust != QUIET:
         why = f"  ({record.measurement.trust.partition(';')[0]})"
     return f"{line}  {config_text(record.config, names or None)}{why}"
+
+
+def _limited_latency(record: TrialRecord) -> str:
+    """The latency that is limited, the P99 where none is."""
+    latencies = (name for name in METRICS if name.startswith("latency_"))
+    limited = (name for name in latencies if METRICS[name].field in record.verdict.excess)
+    return next(limited, "latency_p99")
 
 
 def _origin(facts: StudyFacts) -> str:

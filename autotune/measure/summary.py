@@ -198,8 +198,10 @@ def _environment(facts: tuple[InstanceFacts, ...]) -> Mapping[str, str]:
 
 def _environment_pairs(facts: tuple[InstanceFacts, ...]) -> Iterator[tuple[str, str]]:
     yield "precision", facts[0].precision
-    yield "cores", " ".join(",".join(map(str, f.cores)) for f in facts)
-    yield "threads", " ".join(str(f.thread_count) for f in facts)
+    if any(f.cores for f in facts):  # neither is known of a simulated instance
+        yield "cores", " ".join(",".join(map(str, f.cores)) for f in facts)
+    if all(f.thread_count is not None for f in facts):
+        yield "threads", " ".join(str(f.thread_count) for f in facts)
     yield from facts[0].versions.items()
     for number, note in enumerate(facts[0].notes, 1):
         yield f"note {number}", note
