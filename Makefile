@@ -10,8 +10,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 run: install
 	$(BIN)/autotune run --space online.yaml
 
+# Two files of tests at a time: most of them wait for processes.
 test: install-dev test-npu
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # torch_npu on a stand-in for its runtime; says why where it cannot run.
 test-npu:
