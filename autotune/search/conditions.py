@@ -24,7 +24,7 @@ def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
     workload, trial = space.workload, space.trial
     window = f"{trial.duration_s:g} s" if trial.duration_s else f"{trial.iterations} iterations"
     return {
-        "workload": " ".join(part for part in (workload.kind, workload.model) if part),
+        "workload": " ".join(part for part in (workload.kind, _model(workload)) if part),
         "precision": workload.precision,
         "inputs": "; ".join(map(str, workload.inputs)),
         "workload options": _plain(workload.options),
@@ -57,6 +57,16 @@ def space_changes(old: Mapping[str, list[object]], space: SearchSpace) -> Iterat
     for name in [*old, *(name for name in new if name not in old)]:
         if list(old.get(name, [])) != new.get(name, []):
             yield f"{name} was {old.get(name, 'not there')}, now {new.get(name, 'not there')}"
+
+
+def _model(workload: WorkloadSpec) -> str:
+    """What is measured: a command's words, without the directories of a checkout."""
+    words = workload.options.get("command")
+    if not isinstance(words, list):
+        return workload.model
+    if workload.options.get("shell"):
+        return " ".join(map(str, words))
+    return " ".join(Path(word).name if "/" in word else word for word in map(str, words))
 
 
 def _objective(objective: Objective) -> dict[str, str]:
