@@ -256,6 +256,10 @@ WEIGHTED_WITHOUT_INTERVAL = (
     "the weighted gain holds with the least throughput of its interval; the other goals are fresh "
     "figures without one"
 )
+DECISIVE_LOSS = 0.2
+"""Share of a configuration's speed, taken from outside, above which noise and not the measuring is
+held to have decided against it."""
+
 _BROKEN = 2
 _OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: _BROKEN}
 
@@ -280,6 +284,17 @@ def _promising(
 def _is_in_doubt(record: TrialRecord) -> bool:
     is_noisy = record.measurement is not None and record.measurement.trust != QUIET
     return is_noisy and record.verdict.outcome is Outcome.UNDECIDED
+
+
+def _is_beaten_by_noise(record: TrialRecord) -> bool:
+    """True if its limits stayed open while something outside took much of its speed.
+
+    What takes less is the everyday scatter of a shared machine, on which nothing would ever be
+    decided.
+    """
+    if record.measurement is None or not _is_in_doubt(record):
+        return False
+    return speed_left(record.measurement) <= 1 - DECISIVE_LOSS
 
 
 def _undisturbed_score(record: TrialRecord, objective: Objective) -> float:
@@ -314,7 +329,7 @@ def _decide_by_proof(
     promise: tuple[str, ...] = ()
     if rival is not None:
         promise = (_promise(rival, against.get(rival.config), advice.get(rival.config)),)
-        if _is_in_doubt(rival) and status == "confirmed":
+        if _is_beaten_by_noise(rival) and status == "confirmed":
             # It was the noise that decided between the two: that is no decision.
             status, promise, reasons = "undecided", (), (*promise, *reasons)
     return replace(

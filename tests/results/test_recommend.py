@@ -338,7 +338,8 @@ def test_noise_that_decides_between_two_is_no_decision(
 
     quiet = decided(unsure)
     assert quiet.status == "confirmed" and "promises 6.00" in quiet.reasons[-1]
-    noisy = decided(disturbed(unsure))
+    assert decided(disturbed(unsure, run_queue_wait_ratio=0.1)).status == "confirmed"
+    noisy = decided(disturbed(unsure, run_queue_wait_ratio=0.3))
     assert noisy.record is not None and noisy.record.config == batch(4)
     assert noisy.status == "undecided"
     assert "promises 6.00" in noisy.reasons[0] and "a neighbour" in noisy.reasons[0]
