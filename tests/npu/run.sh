@@ -24,11 +24,11 @@ if ! cmp -s constraints.txt "$venv/.installed"; then
         *) echo "$said" >&2 && exit 1 ;;
         esac
     fi
-    "${pip[@]}" -e . pytest pytest-timeout pytest-xdist
+    "${pip[@]}" -e . pytest pytest-rerunfailures pytest-timeout pytest-xdist
     cp constraints.txt "$venv/.installed"
 fi
 "$venv/bin/python" tests/stub_cann/build.py "$venv/stub_cann"
 export LD_LIBRARY_PATH=$PWD/$venv/stub_cann PYTHONPATH=$PWD/tests/stub_cann/python:$PWD
 export STUB_CANN_MATH=1 TORCH_DEVICE_BACKEND_AUTOLOAD=0 OMP_NUM_THREADS=1
-[ $# -gt 0 ] || set -- -n 2 --dist loadfile tests/npu
+[ $# -gt 0 ] || set -- -n 2 --dist loadfile --reruns 1 tests/npu
 exec "$venv/bin/python" -m pytest -p no:cacheprovider "$@"
