@@ -58,10 +58,11 @@ def test_the_interval_holds_the_true_ratio(between: float) -> None:
     for ratios in found:
         assert len(ratios) == 6
         low, high = ratio_interval(ratios, 0.99)
-        assert geometric_mean(ratios) == pytest.approx(truth, rel=0.08)
         assert high / low > 1.0 + between  # sessions that differ are not taken for alike
         held += low <= truth <= high
     assert held >= 2  # of 3, at a level of 99 %
+    # One proof of six rounds scatters by some 5 %; what matters is that it leans to neither side.
+    assert geometric_mean([r for ratios in found for r in ratios]) == pytest.approx(truth, rel=0.06)
 
 
 def test_a_round_that_says_nothing_is_no_pair() -> None:
