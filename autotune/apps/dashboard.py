@@ -83,7 +83,7 @@ def dashboard(
     writable = StoredStudy.load(stored.name, stored.directory, storage=stored.url, read_only=False)
     annotate(writable, load_result(name, studies_dir, storage))
     token = "" if host in LOOPBACK else secrets.token_urlsafe(TOKEN_BYTES)
-    gate = Gate(host=host, token=token, may_change=may_change)
+    gate = Gate(token=token, may_change=may_change)
     try:
         server = make(gate.around(package.wsgi(writable.storage)), host, port)
     except (OSError, OverflowError) as error:

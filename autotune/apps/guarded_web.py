@@ -30,12 +30,10 @@ class Gate:
     """What may pass.
 
     Attributes:
-        host: The address the server listens on.
         token: Who asks must know it; empty: anyone on this machine may ask.
         may_change: Whether requests that delete, rename or make something may pass.
     """
 
-    host: str
     token: str = ""
     may_change: bool = False
 

@@ -97,22 +97,19 @@ def _d2h(_breakdown: Breakdown, share: float) -> _Advice:
     return "instance_count", 1 / (1 - share), (text,)
 
 
-def _gaps(breakdown: Breakdown, share: float) -> _Advice:
+def _gaps(breakdown: Breakdown, _share: float) -> _Advice:
+    # How much of the gaps a knob fills cannot be told from a profile: only the most there is.
     short = breakdown.median_kernel_s
+    busy = max(breakdown.utilisation, 1e-9)
+    most = f"At most {1 / busy:.1f}× is there to be had."
     if short is not None and short < SHORT_KERNEL_S:
         text = (
             f"Operators take {format_duration(short)} (median), no longer than launching one: "
-            "a larger batch_size makes them longer, more instances fill the gaps."
+            f"a larger batch_size makes them longer, more instances fill the gaps. {most}"
         )
-    else:
-        text = "The host is late: more instances fill the gaps; look for waits in the host's code."
-    busy = max(breakdown.utilisation, 1e-9)
-    text = f"{text} At most {1 / busy:.1f}× is there to be had."
-    return (
-        "batch_size" if short is not None and short < SHORT_KERNEL_S else "instance_count",
-        (1 / (1 - share / 2)),
-        (text,),
-    )
+        return "batch_size", None, (text,)
+    text = "The host is late: more instances fill the gaps; look for waits in the host's code."
+    return "instance_count", None, (f"{text} {most}",)
 
 
 def _communication(_breakdown: Breakdown, share: float) -> _Advice:
