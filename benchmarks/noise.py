@@ -196,23 +196,25 @@ def report(outcomes: Sequence[Outcome]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="studies of each kind")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="+", default=["quiet", "loaded"])
     parser.add_argument("--burners", type=int, default=2, help="competing processes")
     parser.add_argument("--limit", default="4ms", help="of the P99 latency")
     parser.add_argument("--start", type=float, default=0.5, help="of the load, share of the budget")
     parser.add_argument("--time", type=float, default=40.0, help="budget of a study, seconds")
     args = parser.parse_args()
+    seeds = range(args.first_seed, args.first_seed + args.runs)
     outcomes = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        for seed in range(args.runs):
+        for seed in seeds:
             for kind in args.kinds:
                 outcomes.append(one_study(kind, seed, args, directory))
                 print(outcomes[-1].text(), flush=True)
         reference = reference_of(outcomes)
         if reference is not None:
             print(f"measuring again, in quiet; the reference is {config_text(reference.config)}")
-            resolved = resolve(load_space(directory / f"quiet-{args.runs - 1}.yaml"))
+            resolved = resolve(load_space(directory / f"quiet-{seeds[-1]}.yaml"))
             records = [o.record for o in outcomes if o.record is not None]
             found = shares(records, reference, resolved)
             outcomes = [replace(o, share=found[o.config] if o.config else None) for o in outcomes]
