@@ -1,6 +1,6 @@
 """What a competing load does to a study's recommendation.
 
-    python benchmarks/noise.py [--runs 10] [--burners 2] [--start .5] [--limit 4ms] [--time 40]
+    python benchmarks/noise.py [--runs 10] [--burners 2] [--start .5] [--limit 4ms] [--time 60]
 
 Short studies of a small recommender on this machine's CPU. In a "loaded" one, processes that
 compute without end start when half of its budget of time is gone and stay until it ends. The limit
@@ -52,7 +52,7 @@ params:
 baseline: {{batch_size: 1, cores_per_instance: 1}}
 budget: {{trials: 8, time: {time_s}s}}
 trial: {{duration: 1s, timeout: 30s, seed: {seed}}}
-confirm: {{top: 1, duration: 4s}}
+confirm: {{top: 2, duration: 4s}}
 """
 VARIED = ("batch_size", "instance_count", "batched_h2d")
 BURN = "import os; p = os.getppid()\nwhile os.getppid() == p: pass"  # none outlives this program
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--burners", type=int, default=2, help="competing processes")
     parser.add_argument("--limit", default="4ms", help="of the P99 latency")
     parser.add_argument("--start", type=float, default=0.5, help="of the load, share of the budget")
-    parser.add_argument("--time", type=float, default=40.0, help="budget of a study, seconds")
+    parser.add_argument("--time", type=float, default=60.0, help="budget of a study, seconds")
     args = parser.parse_args()
     seeds = range(args.first_seed, args.first_seed + args.runs)
     outcomes = []

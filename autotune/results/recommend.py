@@ -259,6 +259,8 @@ WEIGHTED_WITHOUT_INTERVAL = (
 DECISIVE_LOSS = 0.2
 """Share of a configuration's speed, taken from outside, above which noise and not the measuring is
 held to have decided against it."""
+FAR_BEHIND = 2.0
+"""Times the winner's throughput; a rival of more whose limits stayed open undoes a decision."""
 
 _BROKEN = 2
 _OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: _BROKEN}
@@ -297,6 +299,14 @@ def _is_beaten_by_noise(record: TrialRecord) -> bool:
     return speed_left(record.measurement) <= 1 - DECISIVE_LOSS
 
 
+def _is_far_behind(
+    winner: TrialRecord, rival: TrialRecord, against: Mapping[Config, Comparison]
+) -> bool:
+    """True if what is shown to hold is no answer beside what a rival ran at the same time."""
+    ours, theirs = against.get(winner.config), against.get(rival.config)
+    return ours is not None and theirs is not None and theirs.ratio > FAR_BEHIND * ours.ratio
+
+
 def _undisturbed_score(record: TrialRecord, objective: Objective) -> float:
     """The score with what noise is likely to have taken added to the rates."""
     if record.measurement is None:
@@ -329,8 +339,9 @@ def _decide_by_proof(
     promise: tuple[str, ...] = ()
     if rival is not None:
         promise = (_promise(rival, against.get(rival.config), advice.get(rival.config)),)
-        if _is_beaten_by_noise(rival) and status == "confirmed":
-            # It was the noise that decided between the two: that is no decision.
+        by_luck = _is_beaten_by_noise(rival) or _is_far_behind(winner, rival, against)
+        if by_luck and status == "confirmed":
+            # Noise, or a lack of time, decided between the two: that is no decision.
             status, promise, reasons = "undecided", (), (*promise, *reasons)
     return replace(
         start,

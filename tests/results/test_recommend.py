@@ -259,6 +259,11 @@ def test_a_better_one_whose_limit_stays_open_is_mentioned_not_chosen(
     assert "batch_size=8" in reason and "promises 8.00× the baseline's throughput" in reason
     assert reason.endswith("could not be shown: take more time")
 
+    far = [against[0], make_comparison(open_, 8.1)]
+    undecided = decide(ranking, OBJECTIVE, fresh=fresh, comparisons=far, advice=advice)
+    assert undecided.status == "undecided"  # half of what another does is no answer
+    assert undecided.record is fresh[1] and "promises 8.1" in undecided.reasons[0]
+
     alone = decide(
         ranking, OBJECTIVE, fresh=[fresh[0], fresh[2]], comparisons=against[1:], advice=advice
     )
