@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from autotune.apps.api import run as run
+    from autotune.measure.buckets import choose_buckets as choose_buckets
     from autotune.measure.knee import find_knee as find_knee
     from autotune.measure.tail import judge_tail as judge_tail
     from autotune.results.study_result import StudyResult as StudyResult
@@ -25,6 +26,7 @@ _LAZY = {
     "load_space": "autotune.space.loader",
     "run": "autotune.apps.api",
     "judge_tail": "autotune.measure.tail",
+    "choose_buckets": "autotune.measure.buckets",
     "find_knee": "autotune.measure.knee",
     "MechanisticSampler": "autotune.search.mechanistic",
     "StudyResult": "autotune.results.study_result",
@@ -34,6 +36,7 @@ __all__ = [
     "MechanisticSampler",
     "StudyResult",
     "__version__",
+    "choose_buckets",
     "find_knee",
     "judge_tail",
     "load_space",
