@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import importlib
 import math
-import secrets
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIServer
 
-from autotune.apps.guarded_web import LOOPBACK, Gate, make
+from autotune.apps.guarded_web import Gate, Listening, listen, new_token
 from autotune.apps.store import load_result, load_stored
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.results.charts import Axis, Chart, Look
@@ -33,28 +30,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 NOTE_LINE = "\n\n---\n"
-TOKEN_BYTES = 24
 _SYMBOLS: dict[Look, str] = {"ok": "circle", "unsure": "circle-open", "broken": "x"}
 SYMBOLS_TEXT = "filled: holds its limits; open: undecided; cross: breaks one"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dashboard:
-    """A dashboard ready to be served.
-
-    Attributes:
-        url: To open in a browser, the token included.
-    """
-
-    server: WSGIServer
-    url: str
-
-    def serve(self) -> None:
-        """Answer until interrupted."""
-        try:
-            self.server.serve_forever()
-        finally:
-            self.server.server_close()
 
 
 def dashboard(
@@ -65,7 +42,7 @@ def dashboard(
     host: str = "127.0.0.1",
     port: int = 8080,
     may_change: bool = False,
-) -> Dashboard:
+) -> Listening:
     """Put our note and figures into the study and set up a server for its storage.
 
     Args:
@@ -82,17 +59,9 @@ def dashboard(
     stored = load_stored(name, studies_dir, storage)
     writable = StoredStudy.load(stored.name, stored.directory, storage=stored.url, read_only=False)
     annotate(writable, load_result(name, studies_dir, storage))
-    token = "" if host in LOOPBACK else secrets.token_urlsafe(TOKEN_BYTES)
-    gate = Gate(token=token, may_change=may_change)
-    try:
-        server = make(gate.around(package.wsgi(writable.storage)), host, port)
-    except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"cannot listen on {host}:{port}: {error}; choose another --port"
-        ) from None
-    place = f"[{host}]" if ":" in host else host
-    query = f"?token={token}" if token else ""
-    return Dashboard(server=server, url=f"http://{place}:{server.server_port}/dashboard{query}")
+    token = new_token(host)
+    application = Gate(token=token, may_change=may_change).around(package.wsgi(writable.storage))
+    return listen(application, host, port, token=token, path="/dashboard")
 
 
 def annotate(stored: StoredStudy, result: StudyResult) -> None:

@@ -7,6 +7,7 @@ other sites: their requests carry another Host or Origin, and are refused.
 from __future__ import annotations
 
 import hmac
+import secrets
 import socketserver
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +16,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from autotune.core.errors import UsageError
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+TOKEN_BYTES = 24
+BEARER = "Bearer "
 COOKIE = "autotune_token"
 MAX_BODY_BYTES = 2**20
 IDLE_S = 30.0  # a connection that says nothing for this long is closed
@@ -73,7 +78,9 @@ class Gate:
             cookie = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
         except CookieError:
             cookie = None
-        offered = [*given, *([cookie.value] if cookie else [])]
+        header = environ.get("HTTP_AUTHORIZATION", "")
+        bearer = [header.removeprefix(BEARER)] if header.startswith(BEARER) else []
+        offered = [*given, *bearer, *([cookie.value] if cookie else [])]
         return any(hmac.compare_digest(o.encode(), self.token.encode()) for o in offered)
 
 
@@ -109,12 +116,47 @@ class _Handler(WSGIRequestHandler):
         """Nothing: the terminal shows what the user asked for."""
 
 
-def make(application: Application, host: str, port: int) -> WSGIServer:
-    """A server for the application, a thread per request; `serve_forever` runs it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """A server that is ready.
+
+    Attributes:
+        url: To open in a browser, the token included.
+    """
+
+    server: WSGIServer
+    url: str
+
+    def serve(self) -> None:
+        """Answer until interrupted."""
+        try:
+            self.server.serve_forever()
+        finally:
+            self.server.server_close()
+
+
+def new_token(host: str) -> str:
+    """A token for who asks from elsewhere, empty where only this machine can ask."""
+    return "" if host in LOOPBACK else secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def listen(
+    application: Application, host: str, port: int, *, token: str = "", path: str = "/"
+) -> Listening:
+    """A server for an application behind its gate, a thread per request.
 
     Args:
         port: 0: any that is free.
+        path: What its address leads to.
     Raises:
-        OSError: The address cannot be listened on.
+        UsageError: The address cannot be listened on.
     """
-    return make_server(host, port, application, server_class=_Server, handler_class=_Handler)
+    try:
+        server = make_server(host, port, application, server_class=_Server, handler_class=_Handler)
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {error}; choose another --port"
+        ) from None
+    place = f"[{host}]" if ":" in host else host
+    query = f"?token={token}" if token else ""
+    return Listening(server=server, url=f"http://{place}:{server.server_port}{path}{query}")

@@ -150,6 +150,12 @@ class StoredStudy:
         with storage_errors(self._url):
             return tuple(r for t in self._trials() if (r := self._record(t)) is not None)
 
+    def running(self) -> int:
+        """Trials that are being run now, as far as can be told: their workers live."""
+        with storage_errors(self._url):
+            left = [t for t in self._trials() if not t.state.is_finished()]
+        return sum(not is_lease_dead(trial.user_attrs.get("lease", {})) for trial in left)
+
     def recommendation(self) -> Recommendation | None:
         """What the last run recommended; None if none ended yet."""
         data = self.attributes().get("recommendation")

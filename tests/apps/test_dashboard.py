@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.apps.dashboard import Dashboard, annotate, dashboard, note_text
+from autotune.apps.dashboard import annotate, dashboard, note_text
+from autotune.apps.guarded_web import Listening
 from autotune.apps.store import load_result
 from autotune.core.errors import UsageError
 from autotune.search.study import StoredStudy
@@ -29,7 +30,7 @@ def studies(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(studies: Path) -> Iterator[Dashboard]:
+def served(studies: Path) -> Iterator[Listening]:
     ready = dashboard("example", studies_dir=studies, port=0)
     thread = threading.Thread(target=ready.serve, daemon=True)
     thread.start()
@@ -47,7 +48,7 @@ def get(url: str, method: str = "GET") -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_the_study_is_served_with_note_and_figures_and_cannot_be_deleted(served: Dashboard) -> None:
+def test_the_study_is_served_with_note_and_figures_and_cannot_be_deleted(served: Listening) -> None:
     base = served.url.removesuffix("/dashboard")
     status, text = get(f"{base}/api/studies/0")
     detail = json.loads(text)
@@ -60,7 +61,7 @@ def test_the_study_is_served_with_note_and_figures_and_cannot_be_deleted(served:
 
 
 @pytest.mark.browser
-def test_a_browser_shows_decision_and_figures(served: Dashboard) -> None:
+def test_a_browser_shows_decision_and_figures(served: Listening) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         pytest.skip("there is no chromium")
