@@ -42,6 +42,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP_INSTALL) -e ".[cpu,onnx,openvino,postgres,dashboard,dev]"
+	$(PIP_INSTALL) --no-deps tritonclient
 	touch $@
 
 wheel: install-dev

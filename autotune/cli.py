@@ -323,10 +323,16 @@ def report(study: Name, studies_dir: StudiesDir = Path("studies"), storage: Stor
 
 @command(closed_pipe=EXIT_OK)
 def export(
-    to: Annotated[str, typer.Option(help="The format: onnx.")],
+    to: Annotated[
+        str,
+        typer.Option(help="triton, onnxruntime, openvino, torch, torch_npu, onnx, env or json."),
+    ],
     study: Annotated[str, typer.Argument(metavar="[STUDY]", help="The study's name.")] = "",
     space: Annotated[str, typer.Option(help="A space file instead of a study.")] = "",
     out: Annotated[Optional[Path], typer.Option(help="The directory to write into.")] = None,  # noqa: UP045
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Export what is not proven; the files say so.")
+    ] = False,
     studies_dir: StudiesDir = Path("studies"),
     storage: Storage = "",
 ) -> int:
@@ -339,8 +345,54 @@ def export(
     if space:
         written = export_space(space, to, out=out)
     else:
-        written = export_study(study, to, out=out, studies_dir=studies_dir, storage=storage)
+        written = export_study(
+            study, to, out=out, studies_dir=studies_dir, storage=storage, unproven=unproven
+        )
     _print_lines(str(path) for path in written)
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
+def buckets(
+    lengths: Annotated[Path, typer.Argument(help="CSV: length and perhaps count.")],
+    max_buckets: Annotated[int, typer.Option(help="At most so many.")] = 8,
+    multiple_of: Annotated[int, typer.Option(help="Sizes are multiples of this.")] = 1,
+    cost: Annotated[
+        str, typer.Option(help="linear, quadratic, or a CSV of seconds per item by length.")
+    ] = "linear",
+    item_time: Annotated[str, typer.Option(help="Of an item of the greatest length.")] = "",
+    compile_time: Annotated[str, typer.Option(help="Of one bucket.")] = "",
+    items: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Items served per compilation; the file's own number if left out."),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="Of a bucket, such as 200MiB.")] = "",
+    memory_per_size: Annotated[str, typer.Option(help="What each unit of size adds.")] = "",
+    memory_limit: Annotated[str, typer.Option(help="For all buckets together.")] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Which sequence lengths or image sizes to compile for: the cheapest set of buckets."""
+    from autotune.apps.buckets import Ask
+    from autotune.apps.buckets import buckets as choose
+
+    found = choose(
+        lengths,
+        max_buckets,
+        Ask(
+            multiple_of=multiple_of,
+            cost=cost,
+            item_time=item_time,
+            compile_time=compile_time,
+            item_count=items,
+            memory=memory,
+            memory_per_size=memory_per_size,
+            memory_limit=memory_limit,
+        ),
+    )
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        _print_lines(found.lines())
     return EXIT_OK
 
 
@@ -393,6 +445,27 @@ def dashboard(
         may_change=allow_changes,
     )
     print(f"open {ready.url} (Ctrl-C ends it)", flush=True)
+    ready.serve()
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; another than this machine's needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 9464,
+    token_file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Holds the token; else a new one is made where it is needed."),
+    ] = None,
+    studies_dir: StudiesDir = Path("studies"),
+) -> int:
+    """Serve running studies and verified figures as Prometheus metrics, here only unless asked."""
+    from autotune.apps.serve import serve as prepare
+
+    ready = prepare(studies_dir=studies_dir, host=host, port=port, token_file=token_file)
+    print(f"metrics at {ready.url} (Ctrl-C ends it)", flush=True)
     ready.serve()
     return EXIT_OK
 

@@ -107,6 +107,36 @@ def judge_tail(
     )
 
 
+def quantile_interval(
+    values: Sequence[float] | npt.NDArray[np.float64], q: float, *, alpha: float = 0.05
+) -> tuple[float, float] | None:
+    """An interval of a quantile at level 1 - alpha, from order statistics.
+
+    The ranks are those of the binomial distribution, for as many independent values as the series
+    is worth (David & Nagaraja, Order Statistics, 2003, section 7.1).
+
+    Args:
+        values: In time order.
+    Returns:
+        None if the values are too few to bound it.
+    """
+    from scipy.special import bdtr
+
+    array = np.asarray(values, dtype=np.float64).ravel()
+    if array.size == 0:
+        return None
+    effective = int(array.size / variance_ratio(array > quantile(array, q)))
+    if effective < 1:
+        return None
+    ranks = np.arange(effective + 1)
+    below = bdtr(ranks, effective, q)  # P(Bin(n, q) <= rank)
+    low = int(np.searchsorted(below, alpha / 2, side="right"))
+    high = int(np.searchsorted(below, 1 - alpha / 2, side="left")) + 1
+    if low < 1 or high > effective:
+        return None
+    return quantile(array, low / effective), quantile(array, high / effective)
+
+
 def variance_ratio(over_limit: npt.NDArray[np.bool_], floor: float = 1.0) -> float:
     """How many samples count as one independent sample, at least `floor`.
 

@@ -23,8 +23,7 @@ def caller(model: Callable[..., Any], names: Sequence[str], how: str) -> Callabl
         UsageError: The model takes other inputs, or it cannot be told how it wants them.
     """
     keys = tuple(names)
-    if how == "auto":
-        how = _way(model, keys)
+    how = way(model, keys, how)
     if how == "keywords":
         return lambda *tensors: model(**dict(zip(keys, tensors, strict=True)))
     if how == "dict":
@@ -32,6 +31,11 @@ def caller(model: Callable[..., Any], names: Sequence[str], how: str) -> Callabl
     if how == "tuple":
         return lambda *tensors: model(tensors)
     return model
+
+
+def way(model: Callable[..., Any], names: Sequence[str], how: str) -> str:
+    """How the model wants its inputs: "auto" resolved; arguments and errors as of `caller`."""
+    return _way(model, tuple(names)) if how == "auto" else how
 
 
 def required_parameters(function: Callable[..., Any]) -> list[str]:

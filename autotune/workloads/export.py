@@ -15,6 +15,7 @@ from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.records import Config, InputSpec
 from autotune.devices.staging import tensors_of
+from autotune.workloads.calling import way
 from autotune.workloads.data import make_requests
 from autotune.workloads.exported import INPUTS_NAME, MODEL_NAME, Declared, Request
 from autotune.workloads.torch_module import Built, build
@@ -43,17 +44,22 @@ def main() -> int:
 
 
 def export(request: Request) -> None:
-    """Write the model and its inputs into the request's directory.
+    """Write the model and its inputs, or the inputs alone, into the request's directory.
 
     Raises:
         UsageError: It computes something else than the original for other batch sizes.
     """
     spec, target = request.workload, Path(request.directory)
     built = build(spec, seed=request.seed, config=Config(), device="cpu")
+    names = [item.name for item in built.inputs]
+    declared = Declared(inputs=built.inputs, call=way(built.model, names, spec.call))
+    text = json.dumps(to_json_dict(declared))
+    if request.inputs_only:
+        (target / INPUTS_NAME).write_text(text, encoding="utf-8")
+        return
     write_onnx(built, target / MODEL_NAME)
     _compare(built, target / MODEL_NAME, spec.precision, request.seed)
-    declared = json.dumps(to_json_dict(Declared(inputs=built.inputs)))
-    (target / INPUTS_NAME).write_text(declared, encoding="utf-8")
+    (target / INPUTS_NAME).write_text(text, encoding="utf-8")  # last: it says all is there
 
 
 def write_onnx(built: Built, path: Path) -> None:

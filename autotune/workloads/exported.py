@@ -43,18 +43,24 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the exporting process is asked."""
+    """What the exporting process is asked.
+
+    Attributes:
+        inputs_only: Only build the model, and say what its inputs are.
+    """
 
     workload: WorkloadSpec
     seed: int
     directory: str
+    inputs_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """The inputs of an exported model, with the ranges of their data."""
+    """The inputs of a model, with the ranges of their data, and how it wants to be called."""
 
     inputs: tuple[InputSpec, ...]
+    call: str = "positional"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +169,19 @@ def prepare(spec: WorkloadSpec, seed: int) -> WorkloadSpec:
     return replace(spec, artifact=str(directory))
 
 
+def declared_inputs(spec: WorkloadSpec, seed: int) -> Declared:
+    """The inputs of a torch model, as it is built in a process of its own.
+
+    Raises:
+        UsageError: It cannot be built.
+    """
+    with tempfile.TemporaryDirectory(prefix="autotune-") as directory:
+        request = Request(workload=spec, seed=seed, directory=directory, inputs_only=True)
+        _run_exporter(request)
+        text = Path(directory, INPUTS_NAME).read_text(encoding="utf-8")
+    return from_json_dict(Declared, json.loads(text))
+
+
 def cache_dir() -> Path:
     """Where exports are kept: $XDG_CACHE_HOME/autotune/onnx, ~/.cache by default."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -210,7 +229,7 @@ def _export(spec: WorkloadSpec, seed: int, directory: Path) -> None:
         ) from None
     try:
         request = Request(workload=spec, seed=seed, directory=str(making))
-        _run_exporter(spec, json.dumps(to_json_dict(request)))
+        _run_exporter(request)
         with contextlib.suppress(OSError):  # another process was faster: its export is the same
             making.rename(directory)
     finally:
@@ -218,8 +237,9 @@ def _export(spec: WorkloadSpec, seed: int, directory: Path) -> None:
     _prune(directory)
 
 
-def _run_exporter(spec: WorkloadSpec, request: str) -> None:
-    root = str(Path(__file__).resolve().parents[2])
+def _run_exporter(request: Request) -> None:
+    spec = request.workload
+    root, text = str(Path(__file__).resolve().parents[2]), json.dumps(to_json_dict(request))
     code = "import sys; sys.path.append(sys.argv[1]); from autotune.workloads import export; "
     process = subprocess.Popen(
         [sys.executable, "-c", f"{code}sys.exit(export.main())", root],
@@ -230,7 +250,7 @@ def _run_exporter(spec: WorkloadSpec, request: str) -> None:
         start_new_session=True,  # a terminal's Ctrl-C is the tool's to handle
     )
     try:
-        _, printed = process.communicate(request.encode(), timeout=EXPORT_LIMIT_S)
+        _, printed = process.communicate(text.encode(), timeout=EXPORT_LIMIT_S)
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"workload.runtime: exporting {spec.model} took longer than {EXPORT_LIMIT_S:.0f} s"
@@ -242,9 +262,9 @@ def _run_exporter(spec: WorkloadSpec, request: str) -> None:
     if process.returncode:
         lines = clean(printed.decode("utf-8", "replace")).strip().splitlines()
         reason = lines[-1] if lines else f"exit status {process.returncode}"
+        what = "built" if request.inputs_only else f"exported to ONNX for {spec.kind}"
         raise UsageError(
-            f"workload.runtime: {spec.model} cannot be exported to ONNX for {spec.kind}: "
-            f"{reason[:REASON_LIMIT]}"
+            f"workload.runtime: {spec.model} cannot be {what}: {reason[:REASON_LIMIT]}"
         )
 
 

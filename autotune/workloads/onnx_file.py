@@ -29,7 +29,7 @@ TYPES = {
 """Names of `TensorProto.DataType`; the narrower types that came later have none here."""
 
 _MODEL_GRAPH = 7
-_GRAPH_INITIALIZER, _GRAPH_INPUT = 5, 11
+_GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 5, 11, 12
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 Dim = int | str | None
@@ -38,7 +38,7 @@ Dim = int | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphInput:
-    """An input of the graph that is no weight.
+    """An input of the graph that is no weight, or an output.
 
     Attributes:
         dtype: A name of `TYPES`, or what else it is: "sequence", "map", "optional", "type 17".
@@ -63,6 +63,7 @@ class OnnxFile:
     inputs: tuple[GraphInput, ...]
     precision: str
     external: tuple[str, ...]
+    outputs: tuple[GraphInput, ...] = ()
 
 
 def read_onnx(path: Path) -> OnnxFile:
@@ -108,13 +109,16 @@ class _Reader:
         if len(graphs) != 1:
             raise _MalformedError("it has no graph")
         places: list[Field] = []
+        outputs: list[Field] = []
         for field in self._fields(*graphs[0][1:]):
             if field[0] == _GRAPH_INITIALIZER:
                 self._initializer(field)
             elif field[0] == _GRAPH_INPUT:
                 places.append(field)
-                if len(places) > MAX_INPUTS:
-                    raise _MalformedError(f"more than {MAX_INPUTS} inputs")
+            elif field[0] == _GRAPH_OUTPUT:
+                outputs.append(field)
+            if len(places) + len(outputs) > MAX_INPUTS:
+                raise _MalformedError(f"more than {MAX_INPUTS} inputs and outputs")
         inputs = [self._input(place) for place in places]
         precision = self._weights.most_common(1)[0][0] if self._weights else "float32"
         return OnnxFile(
@@ -123,6 +127,7 @@ class _Reader:
             inputs=tuple(i for i in inputs if i.name not in self._initializers),
             precision=precision,
             external=tuple(self._external),
+            outputs=tuple(map(self._input, outputs)),
         )
 
     def _initializer(self, field: Field) -> None:

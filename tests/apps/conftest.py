@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for exporting
 
 HEADER = (
     "batch_size,instance_count,batched_h2d,throughput_items_per_s,latency_p50_s,"

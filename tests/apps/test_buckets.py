@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import autotune
-from autotune.cli import app
+from autotune.apps.buckets import Ask, buckets
+from autotune.core.errors import UsageError
 
-
-def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["buckets", *words])
-    return done.exit_code, done.output
+LENGTHS = Path("lengths.csv")
 
 
 @pytest.fixture
@@ -26,46 +25,46 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["lengths.csv", "plain.csv"])
 def test_a_histogram_and_a_list_of_lengths_give_the_same_buckets(files: Path, name: str) -> None:
-    code, text = run(name, "--max-buckets", "2", "--json")
-    found = json.loads(text)
-    assert code == 0 and found["best"]["sizes"] == [16, 100]
+    found = buckets(Path(name), 2, Ask()).to_json()
+    assert found["best"]["sizes"] == [16, 100] and found["unit"] is None
     assert found["powers_of_two"]["sizes"] == [16, 128]
 
 
 def test_seconds_are_weighed_against_compiling(files: Path) -> None:
-    _, text = run("lengths.csv", "--cost", "cost.csv", "--compile-time", "10s", "--json")
-    assert json.loads(text)["best"]["sizes"] == [100]
-    words = ("--compile-time", "10s", "--items", "1e9", "--multiple-of", "8")
-    _, text = run("lengths.csv", "--cost", "cost.csv", *words, "--json")
-    found = json.loads(text)
-    assert found["best"]["sizes"] == [16, 104] and found["unit"] == "s"
-    assert found["best"]["compile_s"] == 20
+    seldom = buckets(LENGTHS, 8, Ask(cost="cost.csv", compile_time="10s")).buckets
+    assert seldom.best.sizes == (100,)
+    how = Ask(cost="cost.csv", compile_time="10s", item_count=1e9, multiple_of=8)
+    often = buckets(LENGTHS, 8, how).to_json()
+    assert often["best"]["sizes"] == [16, 104] and often["unit"] == "s"
+    assert often["best"]["compile_s"] == 20
 
 
-def test_a_memory_limit_leaves_fewer_buckets(files: Path) -> None:
-    limit = ("--memory", "100MiB", "--memory-limit", "150MiB")
-    code, text = run("lengths.csv", *limit)
-    assert code == 0 and "buckets: 100\n" in text and "1 bucket; " in text and "100 MiB" in text
+def test_the_command_keeps_to_a_memory_limit(files: Path) -> None:
+    words = ["buckets", "lengths.csv", "--memory", "100MiB", "--memory-limit", "150MiB"]
+    command = [sys.executable, "-m", "autotune", *words]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "buckets: 100\n" in text and "1 bucket; " in text and "100 MiB" in text
+    found = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
+    assert found["best"]["memory_bytes"] == 100 * 2**20
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("name", "ask", "message"),
     [
-        (["none.csv"], "none.csv cannot be read"),
-        (["lengths.csv", "--cost", "cubic"], "neither linear nor quadratic"),
-        (["lengths.csv", "--compile-time", "10s"], "only against seconds"),
-        (["lengths.csv", "--memory-limit", "1GiB"], "needs --memory or --memory-per-size"),
-        (["bad.csv"], "bad.csv:2: 'x' is not made of numbers"),
-        (["lengths.csv", "--cost", "short.csv"], "a bucket of 128 is beyond that"),
+        ("none.csv", Ask(), "none.csv cannot be read"),
+        ("lengths.csv", Ask(cost="cubic"), "neither linear nor quadratic"),
+        ("lengths.csv", Ask(compile_time="10s"), "only against seconds"),
+        ("lengths.csv", Ask(memory_limit="1GiB"), "needs --memory or --memory-per-size"),
+        ("lengths.csv", Ask(compile_time="10", item_time="1ms"), "--compile-time: '10' has no"),
+        ("bad.csv", Ask(), "bad.csv:2: 'x' is not made of numbers"),
+        ("lengths.csv", Ask(cost="short.csv"), "a bucket of 100 is beyond that"),
     ],
 )
-def test_mistakes_are_told(
-    files: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_mistakes_are_told(files: Path, name: str, ask: Ask, message: str) -> None:
     Path("bad.csv").write_text("5\nx\n")
     Path("short.csv").write_text("8,0.001\n64,0.016\n")
-    done = CliRunner().invoke(app, ["buckets", *words])
-    assert done.exit_code == 2 and message in done.stderr.replace("\n", " ")
+    with pytest.raises(UsageError, match=message):
+        buckets(Path(name), 8, ask)
 
 
 def test_the_function_is_part_of_the_package() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ import pytest
 
 from autotune.apps import export as app
 from autotune.apps.run import run
+from autotune.core.codec import to_json_dict
 from autotune.core.errors import StorageError, UsageError
-from autotune.core.records import WorkloadSpec
+from autotune.core.records import InputSpec, WorkloadSpec
 from autotune.space.loader import load_space
 from autotune.workloads import exported
 
@@ -27,6 +29,9 @@ def exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Workl
         x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch"]) for n in "xy")
         graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
         save(helper.make_model(graph, ir_version=8), directory / exported.MODEL_NAME)
+        declared = exported.Declared(inputs=(InputSpec(name="x", shape=("batch",)),))
+        text = json.dumps(to_json_dict(declared))
+        (directory / exported.INPUTS_NAME).write_text(text)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(exported, "_export", write)
@@ -59,7 +64,7 @@ def test_a_study_is_exported_from_what_it_kept(
 @pytest.mark.parametrize(
     ("to", "model", "message"),
     [
-        ("onxn", "mlp", "unknown format 'onxn'; known: onnx"),
+        ("onxn", "mlp", "unknown format 'onxn'; known: triton, "),
         ("onnx", "m.onnx", "is an ONNX file already"),
     ],
 )

@@ -27,13 +27,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "autotune" / "onnx"
 
 
-def here(spec: WorkloadSpec, request: str) -> None:
+def here(request: exported.Request) -> None:
     """Export in this process, where torch is loaded already."""
-    import json
-
-    from autotune.core.codec import from_json_dict
-
-    export.export(from_json_dict(exported.Request, json.loads(request)))
+    export.export(request)
 
 
 def spec_of(model: str, kind: str = "onnxruntime", **how: Any) -> WorkloadSpec:
@@ -89,14 +85,11 @@ def test_an_export_computes_the_same_at_batches_it_was_not_made_with(
 def test_an_export_is_made_once_and_again_when_the_model_or_the_seed_changes(
     user_file: Write, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[str] = []
+    made: list[exported.Request] = []
 
-    def write(spec: WorkloadSpec, request: str) -> None:
+    def write(request: exported.Request) -> None:
         made.append(request)
-        import json
-
-        directory = Path(json.loads(request)["directory"])
-        (directory / exported.INPUTS_NAME).write_text("{}")
+        Path(request.directory, exported.INPUTS_NAME).write_text("{}")
 
     monkeypatch.setattr(exported, "_run_exporter", write)
     path = user_file("def make(): return nn.Linear(4, 4)")

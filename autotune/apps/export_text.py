@@ -1,0 +1,66 @@
+"""A recommendation as an environment file, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from autotune.apps.export import Subject, evidence_lines
+from autotune.apps.store import write_whole
+from autotune.core.records import DIMENSIONS
+from autotune.core.text import clean
+from autotune.results.tables import to_json
+
+PREFIX = "AUTOTUNE_"
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def env(subject: Subject) -> tuple[Path, ...]:
+    """`STUDY.env`: a line per variable, for a shell, systemd's EnvironmentFile or docker.
+
+    Beside the variables that held when it was measured there are the parameters, and the cores of
+    each instance for `taskset`.
+    """
+    path = subject.directory / f"{subject.space.study}.env"
+    values = dict(subject.environment)
+    threads = {len(own) for own in subject.cores}
+    if len(threads) == 1:
+        values = {name: str(*threads) for name in _THREADS} | values
+    for name in DIMENSIONS:
+        values[f"{PREFIX}{name.upper()}"] = _plain(getattr(subject.config, name))
+    for name, value in subject.config.extra:
+        if not name.startswith("env."):
+            values[f"{PREFIX}{name.upper().replace('.', '_')}"] = _plain(value)
+    for index, own in enumerate(subject.cores):
+        values[f"{PREFIX}CORES_{index}"] = ",".join(map(str, own))
+    use = (
+        f"set -a; . ./{path.name}; set +a",
+        f'taskset -c "${PREFIX}CORES_0" PROGRAM        # and so on, one per instance',
+    )
+    lines = [
+        *(f"# {clean(line)}" for line in evidence_lines(subject)),
+        "#",
+        *(f"# {line}" for line in (use if subject.cores else use[:1])),
+        *(f"{name}={value}" for name, value in values.items()),
+    ]
+    write_whole(path, ("\n".join(lines) + "\n").encode())
+    return (path,)
+
+
+def json_file(subject: Subject) -> tuple[Path, ...]:
+    """`STUDY.json`: what `show --json` prints, with the evidence; `compare` takes it."""
+    assert subject.result is not None and subject.evidence is not None
+    path = subject.directory / f"{subject.space.study}.json"
+    content = {
+        **to_json(subject.result),
+        "evidence": subject.evidence.to_json(),
+        "cores": [list(own) for own in subject.cores],
+        "environment": subject.environment,
+    }
+    text = json.dumps(content, allow_nan=False, ensure_ascii=False, indent=1)
+    write_whole(path, f"{text}\n".encode())
+    return (path,)
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
