@@ -20,7 +20,7 @@ from autotune.space.loader import load_space, load_text
 from autotune.space.search_space import SearchSpace
 from autotune.trial.group import workload_of
 from autotune.workloads import WORKLOADS, check_workload, prepare_workload
-from autotune.workloads.exported import MODEL_NAME, Model, model_of
+from autotune.workloads.exported import MODEL_NAME, Model, is_file, model_of
 from autotune.workloads.onnx_file import read_onnx
 
 
@@ -164,8 +164,8 @@ def onnx(subject: Subject) -> tuple[Path, ...]:
     Raises:
         UsageError: The model is no torch model, or cannot be exported.
     """
-    if subject.space.workload.model.endswith(".onnx"):
-        raise UsageError(f"{subject.space.workload.model} is an ONNX file already")
+    if is_file(subject.space.workload):
+        raise UsageError(f"{subject.space.workload.model} is a model file already")
     _, written = onnx_model(subject, f"{subject.space.study}.onnx")
     return written
 

@@ -16,7 +16,7 @@ from autotune.apps.export import Subject, child_workload, evidence_lines, onnx_m
 from autotune.apps.store import write_whole
 from autotune.core.codec import to_json_dict
 from autotune.core.errors import UsageError
-from autotune.core.records import InputSpec, WorkloadSpec
+from autotune.core.records import FILE_RUNTIMES, InputSpec, WorkloadSpec
 from autotune.core.text import clean
 from autotune.workloads import check_workload
 from autotune.workloads.exported import declared_inputs
@@ -109,8 +109,8 @@ def torch_npu(subject: Subject) -> tuple[Path, ...]:
 
 def _torch_settings(subject: Subject) -> dict[str, Any]:
     spec, config = child_workload(subject), subject.config
-    if spec.model.endswith(".onnx"):
-        raise UsageError(f"torch cannot run {spec.model}: export it --to onnxruntime")
+    if runtimes := FILE_RUNTIMES.get(Path(spec.model).suffix):
+        raise UsageError(f"torch cannot run {spec.model}: export it --to {runtimes[0]}")
     check_workload(spec)
     declared = declared_inputs(spec, subject.space.trial.seed)
     runtime = {

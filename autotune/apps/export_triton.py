@@ -13,7 +13,8 @@ from autotune.core.records import InputSpec
 from autotune.core.text import clean
 from autotune.results.triton import Tensor, triton_config
 from autotune.workloads.exported import MODEL_NAME
-from autotune.workloads.onnx_file import GraphInput, read_onnx
+from autotune.workloads.model_file import GraphInput
+from autotune.workloads.onnx_file import read_onnx
 
 
 def triton(subject: Subject) -> tuple[Path, ...]:

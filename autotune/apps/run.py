@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from autotune.apps.accuracy import accuracy_of
+from autotune.apps.accuracy import with_accuracy
 from autotune.apps.library import advice_note, find_past, remember, warm_start_of
 from autotune.apps.prove import prove
 from autotune.apps.resolve import (
@@ -204,8 +204,7 @@ class _Run:
         recommendation = self._with_probability(recommendation, insight)
         if recommendation.record is not None and self.resolved.space.workload.data is not None:
             self.view.confirming("the winner on your own items")
-            figures = accuracy_of(recommendation.record.config, self.resolved, self.launcher)
-            recommendation = replace(recommendation, accuracy=figures)
+            recommendation = with_accuracy(recommendation, self.resolved, self.launcher)
         self.study.save_recommendation(recommendation)
         self.study.keep(BASIS, self._basis())
         self.study.keep(INSIGHT, to_json_dict(insight))

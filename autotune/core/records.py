@@ -153,6 +153,9 @@ class DataSpec:
     evaluate: str = ""
 
 
+FILE_RUNTIMES = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
+"""Runtimes that take a model's file, by its ending; the first is the default."""
+
 CALLS = ("auto", "positional", "keywords", "dict", "tuple")
 """Ways to hand inputs to a model: `auto` goes by the names and types of its parameters."""
 

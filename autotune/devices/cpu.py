@@ -14,6 +14,7 @@ from typing import Any
 
 from autotune.core.errors import TrialCrashed
 from autotune.core.records import Config, InputSpec
+from autotune.core.text import describe
 from autotune.devices import topology
 from autotune.devices.base import Device, DeviceInfo, Discovery, Seat, Staging
 from autotune.devices.staging import TorchStaging
@@ -103,12 +104,25 @@ def effective_environment(config: Config, outside: Mapping[str, str]) -> dict[st
     return {**pinned, **users}
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for a failed allocation of host memory, whichever library made it."""
+    if isinstance(error, MemoryError):
+        return True
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, Exception) and _OUT_OF_MEMORY.search(describe(error)) is not None
+
+
 class CpuDevice:
     """One instance on its cores.
 
     Bound from a process's main thread, the whole process is bound; bound from another thread,
     which is then an instance of its own, only that thread and those it starts.
     """
+
+    def __init__(self) -> None:
+        self._was_bound = False
 
     def bind(self, cores: tuple[int, ...]) -> None:
         """Bind to `cores`, and the framework's threads with it; call it again after foreign code.
@@ -128,13 +142,14 @@ class CpuDevice:
         if bound != set(cores):
             raise TrialCrashed(f"asked for cores {list(cores)}, but got {sorted(bound)}")
         self._limit_threads(len(cores))
+        self._was_bound = True
 
     def _limit_threads(self, count: int) -> None:
         torch = sys.modules.get("torch")
         if torch is None:
             return  # loaded later, it takes its thread count from the affinity mask
-        if torch.get_num_interop_threads() != 1:
-            # Once per process: the model's code may have been first.
+        if self._was_bound and torch.get_num_interop_threads() != 1:
+            # Once per process, and the model's code may want to: it goes first.
             with contextlib.suppress(RuntimeError):
                 torch.set_num_interop_threads(1)
         torch.set_num_threads(count)
@@ -171,12 +186,7 @@ class CpuDevice:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """True for a failed allocation, whichever library made it."""
-        if isinstance(error, MemoryError):
-            return True
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(error, torch.OutOfMemoryError):
-            return True
-        return isinstance(error, Exception) and _OUT_OF_MEMORY.search(str(error)) is not None
+        return is_out_of_memory(error)
 
     def explain(self, error: BaseException) -> str:
         """Errors speak for themselves."""

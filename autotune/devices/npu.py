@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.core.errors import TrialCrashed
+from autotune.core.text import describe
 from autotune.devices.base import Device, DeviceInfo, Seat
 from autotune.devices.splits import parse_split, split_ladder
 from autotune.devices.torch_accelerator import (
@@ -209,7 +210,7 @@ _FAILED_CALL = re.compile(
 
 def explained(error: BaseException) -> str:
     """What failed, and the runtime's own message, from torch_npu's text; empty if not its."""
-    text = str(error).strip()
+    text = describe(error).strip()
     match = _FAILED_CALL.search(text)
     if match is None:
         return ""

@@ -14,8 +14,9 @@ of an input whose batch axis is not the first it moves the whole tensor.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -243,12 +244,23 @@ def tensors_of(output: Any) -> Iterator[torch.Tensor]:
 
     if isinstance(output, torch.Tensor):
         yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from tensors_of(value)
-    elif isinstance(output, (list, tuple)):
-        for value in output:
-            yield from tensors_of(value)
+    else:
+        for part in parts_of(output):
+            yield from tensors_of(part)
+
+
+def parts_of(output: Any) -> Iterable[Any]:
+    """What a container of outputs holds, in order: a mapping, a sequence, an object of a dataclass.
+
+    Anything else holds nothing.
+    """
+    if isinstance(output, Mapping):
+        return output.values()
+    if isinstance(output, (list, tuple)):
+        return output
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        return [getattr(output, field.name, None) for field in dataclasses.fields(output)]
+    return ()
 
 
 def _packed(

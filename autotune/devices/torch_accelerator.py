@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from autotune.core.errors import UnavailableError
 from autotune.core.records import Config, InputSpec
+from autotune.core.text import describe
 from autotune.core.units import format_size
 from autotune.devices import topology
 from autotune.devices.base import Device, DeviceInfo, Discovery, Seat, Staging
@@ -259,7 +260,7 @@ _ERROR_CODE = re.compile(r"error code is (\d+)")
 
 def error_code(error: BaseException) -> int | None:
     """The runtime's own code in an error's text, None if it names none."""
-    match = _ERROR_CODE.search(str(error))
+    match = _ERROR_CODE.search(describe(error))
     return None if match is None else int(match[1])
 
 

@@ -152,6 +152,8 @@ def compare(answers: Answers, reference: Reference) -> Agreement:
 
 def _why_untold(answers: Answers, reference: Reference) -> str:
     """Why a reference tells nothing, empty if it does."""
+    if not answers.widths:
+        return "the model returns no tensors"
     if not any(answers.widths):
         return "the model's output has no axis that counts the items"
     tolerance = tolerance_of(answers.precision)

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autotune.core.objective import METRICS, Objective
-from autotune.core.records import WorkloadSpec
+from autotune.core.records import FILE_RUNTIMES, WorkloadSpec
 from autotune.core.units import format_quantity
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import is_file
+from autotune.workloads.exported import read_model
 from autotune.workloads.user_code import neighbours
 
 _LIMITS = "limits."  # before the metric's name, as in a space file
@@ -100,7 +101,9 @@ def _content(workload: WorkloadSpec) -> dict[str, str]:
 
 
 def model_files(model: str) -> dict[str, Path]:
-    """A model's own file and those beside it that it imports, the own one first; a built-in: {}.
+    """A model's own file and those beside it that belong to it, the own one first; a built-in: {}.
+
+    These are what a Python file imports, and where a model's file keeps its weights.
 
     Args:
         model: "path.py:factory" or a file.
@@ -112,6 +115,8 @@ def model_files(model: str) -> dict[str, Path]:
     if path.suffix == ".py":
         beside = neighbours(path)
         files |= {f"model file {file.relative_to(path.parent)}": file for file in beside}
+    elif path.suffix in FILE_RUNTIMES:
+        files |= {f"model file {name}": path.parent / name for name in read_model(path).external}
     return files
 
 

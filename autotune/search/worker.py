@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from autotune.core.errors import StorageError, TrialError
+from autotune.core.errors import StorageError, TrialError, UsageError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Phase, Result, TrialRecord, Verdict
 from autotune.core.units import format_duration
@@ -61,6 +61,7 @@ def run_trials(
             confirmation. The trial that runs at the end is cut short and counts as
             interrupted. None: no limit.
     Raises:
+        UsageError: The baseline cannot be run as it was asked for.
         KeyboardInterrupt: Also on SIGTERM, after the running trial has been kept as
             interrupted; that holds for every other error that is no TrialError too.
     """
@@ -149,6 +150,10 @@ def run_trial(
         elif error.outcome is Outcome.TIMEOUT and time.monotonic() - real_began_s >= limit_s:
             reason = f"took longer than {format_duration(limit_s)} (trial.timeout)"
             record = _ended(record, Outcome.TIMEOUT, reason)
+    except UsageError as error:
+        if record.config == space.baseline:
+            raise  # a mistake of the user's; what only this configuration cannot do is none
+        record = _ended(record, Outcome.CRASHED, str(error))
     finally:
         record = study.tell(
             replace(

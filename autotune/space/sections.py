@@ -13,7 +13,16 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from autotune.core.objective import METRICS, Goal, Limit, Objective
-from autotune.core.records import Config, DataSpec, InputSpec, Lengths, Load, Scalar, WorkloadSpec
+from autotune.core.records import (
+    FILE_RUNTIMES,
+    Config,
+    DataSpec,
+    InputSpec,
+    Lengths,
+    Load,
+    Scalar,
+    WorkloadSpec,
+)
 from autotune.space import command, scalars
 from autotune.space.parameters import Readers, Refused, mapping, read_value
 from autotune.space.rules import CORE_PARTS, DEFAULTS, DEVICE_FACTS, Rule
@@ -122,9 +131,9 @@ def _model(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Workload
         model = _existing(model, path_dir, "model")
     elif "/" in model:
         raise Refused(f"'{shown(model)}' is not path.py:factory nor a model file", "model")
-    runtime = section.runtime or ("onnxruntime" if model.endswith(".onnx") else "torch")
+    default, *_ = FILE_RUNTIMES.get(Path(model).suffix, ("torch",))
     return WorkloadSpec(
-        kind=runtime,
+        kind=section.runtime or default,
         model=model,
         precision=section.precision or "float32",
         inputs=inputs,

@@ -11,7 +11,7 @@ from autotune.core.errors import WrongOutput
 from autotune.core.records import Answers, Config, Floats, Ints
 from autotune.devices.base import Device, Staging
 from autotune.workloads.base import Program
-from autotune.workloads.outputs import TensorFigures, figures_of
+from autotune.workloads.outputs import TensorFigures, check_computed, figures_of
 from autotune.workloads.probes import calls_for_all
 
 PROBE_S = 0.1
@@ -74,6 +74,7 @@ def _call(
     for micro_batch in range(config.micro_batch_count):
         output = program.run(*staging.load(call, micro_batch))
         (program.wait or device.synchronize)()
+        check_computed(output)
         if program.outputs is not None:
             output = program.outputs(output)
         runs.append(figures_of(output, size, program.inputs[0].batch_axis))

@@ -144,8 +144,8 @@ class Instance:
         ring = ring_size(inputs, size)
         self._tokens_per_item = tokens_per_item(inputs, size, ring, self._spec.seed)
         data = self._spec.workload.data
-        if data is not None and data.timing:
-            own = UserData(data, inputs)
+        own = UserData(data, inputs) if data is not None else None
+        if data is not None and own is not None and data.timing:
             requests = own.requests(size, min(ring, max(MIN_RING, own.ring(size))))
         else:
             requests = make_requests(inputs, size, ring, self._spec.seed)

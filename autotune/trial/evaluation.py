@@ -33,7 +33,7 @@ def evaluate(
     """
     assert workload.data is not None and program.run is not None
     data = UserData(workload.data, program.inputs)
-    if not data.expected and not workload.data.evaluate:
+    if not data.has_expected and not workload.data.evaluate:
         return {"items": float(data.item_count)}
     batches = data.requests(config.batch_size, data.ring(config.batch_size))
     parts: list[list[np.ndarray[Any, Any]]] = []
@@ -44,8 +44,7 @@ def evaluate(
             parts += _call(program, staging, device, config, call)
     size = config.batch_size // config.micro_batch_count
     outputs = [_joined(tensors, size, program, data.item_count) for tensors in zip(*parts)]  # noqa: B905
-    expected = [array[: data.item_count] for array in data.expected]
-    figures = accuracy(workload.data, workload.base_dir, outputs, expected)
+    figures = accuracy(workload.data, workload.base_dir, outputs, data.expected)
     return {"items": float(data.item_count), **figures}
 
 

@@ -1,4 +1,4 @@
-"""Models in ONNX form: a user's file, or a torch model exported outside of any trial.
+"""Models in files: a user's own, or a torch model exported to ONNX outside of any trial.
 
 An export is kept in the user's cache directory under a digest of all that went into it (model,
 options, seed, the files of its code, versions), so that the next trial, study or process finds it.
@@ -16,19 +16,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.errors import UnavailableError, UsageError
-from autotune.core.records import InputSpec, WorkloadSpec
+from autotune.core.records import FILE_RUNTIMES, InputSpec, WorkloadSpec
 from autotune.core.text import clean
 from autotune.workloads import torch_module, user_code
 from autotune.workloads.base import Limits
+from autotune.workloads.graph_inputs import BatchInputs, batch_inputs
+from autotune.workloads.ir_file import read_ir
 from autotune.workloads.lengths import with_lengths
-from autotune.workloads.onnx_file import OnnxFile, read_onnx
-from autotune.workloads.onnx_inputs import BatchInputs, batch_inputs
+from autotune.workloads.model_file import ModelFile
+from autotune.workloads.onnx_file import read_onnx
 
 MODEL_NAME, INPUTS_NAME = "model.onnx", "inputs.json"
 PACKAGES = ("onnx", "onnxscript")
@@ -37,6 +40,7 @@ PACKAGES = ("onnx", "onnxscript")
 EXPORT_LIMIT_S = 600.0
 CACHE_LIMIT_BYTES = 8 * 2**30
 REASON_LIMIT = 600  # characters of the exporter's last lines that are shown
+_READERS: dict[str, Callable[[Path], ModelFile]] = {".onnx": read_onnx, ".xml": read_ir}
 FORMAT = 1
 """Part of an export's digest; raised whenever exporting changes."""
 
@@ -85,8 +89,17 @@ class Model:
 
 
 def is_file(spec: WorkloadSpec) -> bool:
-    """True for an .onnx file, False for what must be exported first."""
-    return spec.model.endswith(".onnx")
+    """True for a model's file, False for what must be exported first."""
+    return Path(spec.model).suffix in FILE_RUNTIMES
+
+
+def read_model(path: Path) -> ModelFile:
+    """What a model's file says of itself.
+
+    Raises:
+        UsageError: It cannot be read, is no model, or lacks its weights.
+    """
+    return _READERS[path.suffix](path)
 
 
 def check(spec: WorkloadSpec) -> None:
@@ -105,8 +118,13 @@ def check(spec: WorkloadSpec) -> None:
                     f"{spec.model}; install it with: pip install 'autotune-npu[onnx]'"
                 )
         return
+    runtimes = FILE_RUNTIMES[Path(spec.model).suffix]
+    if spec.kind not in runtimes:
+        raise UsageError(
+            f"workload.runtime: {spec.kind} cannot run {spec.model}; {' or '.join(runtimes)} can"
+        )
     if spec.options:
-        raise UsageError(f"workload.options.{next(iter(spec.options))}: an ONNX file has none")
+        raise UsageError(f"workload.options.{next(iter(spec.options))}: a model's file has none")
     file, _ = _file(spec)
     if spec.precision not in ("float32", file.precision):
         raise UsageError(
@@ -188,8 +206,8 @@ def cache_dir() -> Path:
     return Path(home) / "autotune" / "onnx"
 
 
-def _file(spec: WorkloadSpec) -> tuple[OnnxFile, BatchInputs]:
-    file = read_onnx(Path(spec.base_dir, spec.model))
+def _file(spec: WorkloadSpec) -> tuple[ModelFile, BatchInputs]:
+    file = read_model(Path(spec.base_dir, spec.model))
     found = batch_inputs(file, spec.inputs)
     return file, replace(found, inputs=with_lengths(found.inputs, spec.lengths))
 

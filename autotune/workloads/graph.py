@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.core.errors import CompileError, UsageError
 from autotune.core.records import Config, InputSpec, WorkloadSpec
+from autotune.core.text import describe
 from autotune.devices.splits import parse_split
 from autotune.workloads import torch_module
 from autotune.workloads.base import Context, Program
@@ -115,9 +116,9 @@ def _of_one_shape(
     except MemoryError:
         raise
     except Exception as error:
-        if "out of memory" in str(error).lower():
+        if "out of memory" in describe(error).lower():
             raise  # the device knows how to name it
-        raise CompileError(f"{note}: {type(error).__name__}: {error}") from error
+        raise CompileError(f"{note}: {describe(error)}") from error
     return replace(
         program,
         run=run,

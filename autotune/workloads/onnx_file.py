@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from autotune.core.errors import UsageError
+from autotune.workloads.model_file import Dim, GraphInput, ModelFile, complete
 
 MAX_FIELDS = 5_000_000
 MAX_INPUTS = 10_000
@@ -24,49 +24,21 @@ MAX_VARINT_BYTES = 10
 TYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
     8: "string", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
-    14: "complex64", 15: "complex128", 16: "bfloat16",
+    14: "complex64", 15: "complex128", 16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz",
+    19: "float8e5m2", 20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1",
+    24: "float8e8m0", 25: "uint2", 26: "int2",
 }  # fmt: skip
-"""Names of `TensorProto.DataType`; the narrower types that came later have none here."""
+"""Names of `TensorProto.DataType`."""
+
+_NO_WEIGHTS = {"string", "bool", "int32", "int64", "uint32", "uint64"}
+"""Types of constants that are no weights: shapes, axes, indices."""
 
 _MODEL_GRAPH = 7
 _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 5, 11, 12
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-Dim = int | str | None
-"""A size, the name of a dynamic axis, or None for one without a name."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphInput:
-    """An input of the graph that is no weight, or an output.
-
-    Attributes:
-        dtype: A name of `TYPES`, or what else it is: "sequence", "map", "optional", "type 17".
-        dims: None if the file does not even say how many axes there are.
-    """
-
-    name: str
-    dtype: str
-    dims: tuple[Dim, ...] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnnxFile:
-    """What is needed of a model file.
-
-    Attributes:
-        precision: The type that most of the weights have; "float32" if there are none.
-        external: Files with weights, relative to the model's directory.
-    """
-
-    path: Path
-    inputs: tuple[GraphInput, ...]
-    precision: str
-    external: tuple[str, ...]
-    outputs: tuple[GraphInput, ...] = ()
-
-
-def read_onnx(path: Path) -> OnnxFile:
+def read_onnx(path: Path) -> ModelFile:
     """Read the inputs of a model.
 
     Raises:
@@ -79,12 +51,7 @@ def read_onnx(path: Path) -> OnnxFile:
         raise UsageError(f"workload.model: {path} cannot be read ({error.strerror})") from None
     except _MalformedError as error:
         raise UsageError(f"workload.model: {path} is not an ONNX model ({error})") from None
-    for name in found.external:
-        if not (path.parent / name).is_file():
-            raise UsageError(
-                f"workload.model: {path} keeps weights in {name}, which is not beside it"
-            )
-    return found
+    return complete(found)
 
 
 class _MalformedError(ValueError):
@@ -104,7 +71,7 @@ class _Reader:
         self._initializers: set[str] = set()
         self._external: dict[str, None] = {}
 
-    def model(self, path: Path) -> OnnxFile:
+    def model(self, path: Path) -> ModelFile:
         graphs = [f for f in self._fields(0, self._size) if f[0] == _MODEL_GRAPH and f[2] >= 0]
         if len(graphs) != 1:
             raise _MalformedError("it has no graph")
@@ -120,8 +87,11 @@ class _Reader:
             if len(places) + len(outputs) > MAX_INPUTS:
                 raise _MalformedError(f"more than {MAX_INPUTS} inputs and outputs")
         inputs = [self._input(place) for place in places]
-        precision = self._weights.most_common(1)[0][0] if self._weights else "float32"
-        return OnnxFile(
+        floats = (i.dtype for i in inputs if "float" in i.dtype)  # what a model of no weights has
+        precision = next(
+            (name for name, _ in self._weights.most_common(1)), next(floats, "float32")
+        )
+        return ModelFile(
             path=path,
             # Old exporters list every weight among the inputs.
             inputs=tuple(i for i in inputs if i.name not in self._initializers),
@@ -146,7 +116,9 @@ class _Reader:
                 key, value = self._pair(start, end)
                 if key == "location":
                     self._external[value] = None
-        self._weights[TYPES.get(dtype, f"type {dtype}")] += count
+        name = TYPES.get(dtype, f"type {dtype}")
+        if name not in _NO_WEIGHTS:
+            self._weights[name] += count
 
     def _input(self, field: Field) -> GraphInput:
         """ValueInfoProto: name = 1, type = 2. TypeProto: tensor_type = 1."""

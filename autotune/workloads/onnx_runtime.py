@@ -7,16 +7,22 @@ back to the host.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
+import math
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.records import Config, WorkloadSpec
+from autotune.devices.cpu import is_out_of_memory
 from autotune.devices.host_staging import Arrays, Bound, HostStaging
 from autotune.workloads import exported
 from autotune.workloads.base import Context, Limits, Program
@@ -37,8 +43,11 @@ OPTIMIZATIONS = {
     "all": "ORT_ENABLE_ALL",
 }
 LOG_ERRORS_ONLY = 3
-_MISTAKES = ("InvalidGraph", "InvalidProtobuf", "NoModel", "NoSuchFile", "NotImplemented")
-"""Names of ONNX Runtime's exceptions that mean the model itself is at fault."""
+REASON_LIMIT = 300  # characters of the runtime's own words that are shown
+_OWN_ERRORS = "onnxruntime.capi"
+"""Where ONNX Runtime's exceptions are from; while it loads a model they are about the model."""
+_WHERE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : |/\S+\.(?:h|cc):\d+ .*?\) (?=\S)")
+_OTHER_SHAPE = "The output OrtValue provided"
 
 
 # --- in the parent, without a framework --------------------------------------------------------
@@ -99,20 +108,21 @@ def program(context: Context) -> Program:
     try:
         session = ort.InferenceSession(str(model.path), options, providers=[provider])
     except Exception as error:
-        if type(error).__name__ in _MISTAKES:
-            raise UsageError(
-                f"workload.model: onnxruntime cannot load {model.path}: {error}"
-            ) from error
-        raise
+        if not type(error).__module__.startswith(_OWN_ERRORS) or is_out_of_memory(error):
+            raise
+        reason = _WHERE.sub("", str(error))[:REASON_LIMIT]
+        raise UsageError(
+            f"workload.model: onnxruntime cannot load {model.path}: {reason}"
+        ) from error
     inputs, is_host = model.inputs, device[0] == "cpu"
     stage = HostStaging if is_host else functools.partial(DeviceStaging, ort=ort, device=device)
     return Program(
         inputs=inputs,
-        run=_run(session),
+        run=_Run(session),
         stage=lambda *requests: stage(*requests, bind=functools.partial(_bind, session, device)),
         takes_part_batches=is_host and model.takes_part_batches,
         precision=model.precision,
-        outputs=lambda binding: [value.numpy() for value in binding.get_outputs()],
+        outputs=_outputs,
         thread_count=options.intra_op_num_threads,
         versions={"onnxruntime": str(ort.__version__)},
         notes=(*model.notes, _where_it_runs(session, provider[0])),
@@ -180,14 +190,35 @@ def _where_it_runs(session: Any, wanted: str) -> str:
     return f"provider: {', '.join([wanted, *elsewhere])}"
 
 
-def _run(session: Any) -> Callable[[Any], Any]:
-    run_with_iobinding = session.run_with_iobinding
+class _Run:
+    """Calls with what is bound; outputs stay in the same memory while their shapes do.
 
-    def run(binding: Any) -> Any:
-        run_with_iobinding(binding)
+    Where they change from call to call (the boxes that a detector finds), the runtime refuses
+    that memory, and every call gets memory of its own from then on.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._run_with_iobinding = session.run_with_iobinding
+        self._is_rebinding = False
+
+    def __call__(self, binding: Any) -> Any:
+        if self._is_rebinding:
+            return self._rebound(binding)
+        try:
+            self._run_with_iobinding(binding)
+        except RuntimeError as error:
+            if _OTHER_SHAPE not in str(error):
+                raise
+            self._is_rebinding = True
+            return self._rebound(binding)
         return binding
 
-    return run
+    def _rebound(self, binding: Any) -> Any:
+        binding.clear_binding_outputs()
+        _bind_outputs(self._session, binding)
+        self._run_with_iobinding(binding)
+        return binding
 
 
 def _bind(session: Any, device: tuple[str, int], tensors: Sequence[Bound]) -> Any:
@@ -195,9 +226,41 @@ def _bind(session: Any, device: tuple[str, int], tensors: Sequence[Bound]) -> An
     binding = session.io_binding()
     for item, tensor in zip(session.get_inputs(), tensors, strict=True):
         binding.bind_input(item.name, *device, tensor.dtype.type, tensor.shape, tensor.address)
+    _bind_outputs(session, binding)
+    return binding
+
+
+def _bind_outputs(session: Any, binding: Any) -> None:
     for output in session.get_outputs():
         binding.bind_output(output.name, "cpu")
-    return binding
+
+
+def _outputs(binding: Any) -> list[Any]:
+    """What a call has made, as arrays; the maps of a classifier as a table of their values."""
+    values = binding.get_outputs()
+    kinds = [value.data_type() for value in values]
+    if all(value.is_tensor() for value in values) or "tensor(string)" in kinds:
+        # Text has no numbers, and beside it the runtime cannot hand out what is no tensor.
+        return [_array(value) for value in values if value.is_tensor()]
+    return [
+        np.array([list(row.values()) for row in value])
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+        else value
+        for value in binding.copy_outputs_to_cpu()
+    ]
+
+
+def _array(value: Any) -> Any:
+    return _widened(value) if value.data_type() == "tensor(bfloat16)" else value.numpy()
+
+
+def _widened(value: Any) -> np.ndarray[Any, Any]:
+    """bfloat16 as float32, of which it is the upper half; numpy has no such type."""
+    shape = value.shape()
+    halves = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
+    wide = np.frombuffer(halves, np.uint16).astype(np.uint32) << 16
+    found: np.ndarray[Any, Any] = wide.view(np.float32).reshape(shape)
+    return found
 
 
 class DeviceStaging(HostStaging):

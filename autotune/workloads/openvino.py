@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU: the same ONNX files, and the same exports, as ONNX Runtime.
+"""OpenVINO on the CPU: the same ONNX files and exports as ONNX Runtime, and its own IR.
 
 The precision is always said, since the runtime takes bfloat16 by itself where the processor is
 faster with it, and what really ran is read back. A call's micro-batches are as many infer
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotune.core.errors import UnavailableError, UsageError
+from autotune.core.errors import CompileError, UnavailableError, UsageError
 from autotune.core.records import Config, InputSpec, WorkloadSpec
 from autotune.devices.base import Staging
+from autotune.devices.cpu import is_out_of_memory
 from autotune.devices.host_staging import Bound, HostStaging
 from autotune.devices.staging import SLOT_COUNT
 from autotune.workloads import exported
@@ -35,8 +36,8 @@ def check(spec: WorkloadSpec) -> None:
     """Find mistakes early; imports no framework.
 
     Raises:
-        UsageError: The file is no ONNX model, its inputs cannot be fed, or what is to be exported
-            is wrong.
+        UsageError: The file is no model, its inputs cannot be fed, or what is to be exported is
+            wrong.
         UnavailableError: A package is missing.
     """
     if spec.precision not in PRECISIONS:
@@ -79,6 +80,7 @@ def program(context: Context) -> Program:
 
     Raises:
         UsageError: The runtime cannot read the model.
+        CompileError: It cannot run it with this batch size.
         UnavailableError: The device or the precision is not to be had here.
     """
     import openvino as ov
@@ -93,10 +95,13 @@ def program(context: Context) -> Program:
     is_static = model.fixed_batch is not None or not is_dynamic
     size = config.batch_size // config.micro_batch_count
     began_s = context.clock.now_s()
-    compiled = _compiled(ov, model, settings(config, spec.precision), size if is_static else None)
+    graph, places = _read(ov, model)
+    shapes = [item.sizes(size if is_static else -1, -1) for item in model.inputs]
+    chosen = settings(config, spec.precision)
+    compiled = _compiled(ov, graph, list(zip(places, shapes, strict=True)), chosen)
     compile_s = context.clock.now_s() - began_s
     precision = _precision(compiled, spec.precision)
-    requests = _Requests(ov, compiled, is_async=config.micro_batch_count > 1)
+    requests = _Requests(ov, compiled, places, is_async=config.micro_batch_count > 1)
     return Program(
         inputs=model.inputs,
         run=requests.run,
@@ -128,22 +133,43 @@ def settings(config: Config, precision: str) -> dict[str, Any]:
     return chosen
 
 
-def _compiled(
-    ov: Any, model: exported.Model, chosen: dict[str, Any], batch_size: int | None
-) -> Any:
-    core = ov.Core()
+def _read(ov: Any, model: exported.Model) -> tuple[Any, list[int]]:
+    """The graph, and where in it each of the model's inputs is."""
     try:
-        graph = core.read_model(str(model.path))
-        unknown = -1 if batch_size is None else batch_size
-        graph.reshape(
-            {item.name: ov.PartialShape(list(item.sizes(unknown, -1))) for item in model.inputs}
-        )
+        graph = ov.Core().read_model(str(model.path))
+        places = [_place(graph, item.name) for item in model.inputs]
     except RuntimeError as error:
-        words = str(error).strip().splitlines()
         raise UsageError(
-            f"workload.model: openvino cannot read {model.path}: {words[-1] if words else ''}"
+            f"workload.model: openvino cannot read {model.path}: {_last_line(error)}"
         ) from error
-    return core.compile_model(graph, "CPU", chosen)
+    return graph, places
+
+
+def _compiled(
+    ov: Any, graph: Any, shapes: Sequence[tuple[int, Sequence[int]]], chosen: dict[str, Any]
+) -> Any:
+    """The graph compiled for the shapes of its inputs."""
+    try:
+        graph.reshape({graph.input(place): ov.PartialShape(list(s)) for place, s in shapes})
+        return ov.Core().compile_model(graph, "CPU", chosen)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        raise CompileError(f"openvino cannot compile the model: {_last_line(error)}") from error
+
+
+def _last_line(error: BaseException) -> str:
+    """What went wrong; the lines before say where in the runtime."""
+    words = str(error).strip().splitlines()
+    return words[-1] if words else type(error).__name__
+
+
+def _place(graph: Any, name: str) -> int:
+    """The number of an input, by the name of its tensor, else of its layer."""
+    for place, port in enumerate(graph.inputs):
+        if name in port.get_names() or name == port.get_node().get_friendly_name():
+            return place
+    raise UsageError(f"workload.model: openvino finds no input {name!r} in the model")
 
 
 def _precision(compiled: Any, wanted: str) -> str:
@@ -170,8 +196,8 @@ def _precision(compiled: Any, wanted: str) -> str:
 class _Requests:
     """One infer request per slot; what was started is waited for at the end of a call."""
 
-    def __init__(self, ov: Any, compiled: Any, *, is_async: bool) -> None:
-        self._ov, self._compiled = ov, compiled
+    def __init__(self, ov: Any, compiled: Any, places: Sequence[int], *, is_async: bool) -> None:
+        self._ov, self._compiled, self._places = ov, compiled, places
         self._started: list[Any] = []
         self.run = self._start if is_async else self._infer
         self.wait = self._wait if is_async else _nothing
@@ -184,9 +210,8 @@ class _Requests:
 
     def _bind(self, tensors: Sequence[Bound]) -> Any:
         request = self._compiled.create_infer_request()
-        for index, tensor in enumerate(tensors):
-            shared = self._ov.Tensor(tensor.array, shared_memory=True)
-            request.set_input_tensor(index, shared)
+        for place, tensor in zip(self._places, tensors, strict=True):
+            request.set_input_tensor(place, self._ov.Tensor(tensor.array, shared_memory=True))
         return request
 
     @staticmethod

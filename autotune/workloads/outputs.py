@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from autotune.core.errors import UsageError
 from autotune.core.records import Floats
+from autotune.devices.staging import parts_of
 
 ELEMENTS = 6  # spread over an item's part of a tensor
 MAX_TENSORS = 8
@@ -70,23 +72,45 @@ def _by_item(array: npt.NDArray[Any]) -> Floats:
 
 def arrays_of(output: Any) -> Iterator[npt.NDArray[Any]]:
     """The arrays of an output; what is neither array nor tensor does not count."""
-    if isinstance(output, Mapping):
-        for value in output.values():
-            yield from arrays_of(value)
-    elif isinstance(output, (list, tuple)):
-        for value in output:
-            yield from arrays_of(value)
-    elif isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
-        yield output
+    if isinstance(output, np.ndarray):
+        yield from _plain(output)
     elif hasattr(output, "detach"):  # a tensor of torch, which need not be imported here
         yield from _from_tensor(output)
+    else:
+        for part in parts_of(output):
+            yield from arrays_of(part)
+
+
+def check_computed(output: Any) -> None:
+    """Refuse an output that is only promised: its work would be measured by nobody.
+
+    Raises:
+        UsageError: It is a generator, another iterator, or a coroutine.
+    """
+    if isinstance(output, (Iterator, Awaitable, AsyncIterator)):
+        raise UsageError(
+            f"workload.model: the model returns a {type(output).__name__}, which computes nothing "
+            "until it is read; return the tensors themselves"
+        )
+    for part in parts_of(output):
+        check_computed(part)
 
 
 def _from_tensor(tensor: Any) -> Iterator[npt.NDArray[Any]]:
-    if tensor.is_sparse or tensor.is_complex():
-        return
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        return  # sparse ones and the like have no array
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     tensor = tensor.detach().cpu()
+    if tensor.is_complex():
+        tensor = tensor.resolve_conj().resolve_neg()
     # numpy has no bfloat16.
-    yield (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    yield from _plain((tensor.float() if tensor.is_floating_point() else tensor).numpy())
+
+
+def _plain(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """An array of numbers; complex ones as pairs of real ones."""
+    if array.dtype.kind == "c":
+        yield np.stack([array.real, array.imag], axis=-1)
+    elif array.dtype.kind in "biuf":
+        yield array

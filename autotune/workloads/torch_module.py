@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import inspect
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.core.errors import CompileError, UnavailableError, UsageError
-from autotune.core.records import Config, InputSpec, WorkloadSpec
+from autotune.core.records import FILE_RUNTIMES, Config, InputSpec, WorkloadSpec
 from autotune.core.text import describe
 from autotune.workloads import user_code
 from autotune.workloads.base import Context, Program
@@ -77,9 +80,9 @@ def check(spec: WorkloadSpec) -> None:
                 f"known: {', '.join(DTYPES)}"
             )
     factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
-    if spec.model.endswith(".onnx"):
+    if others := FILE_RUNTIMES.get(Path(spec.model).suffix):
         raise UsageError(
-            f"workload.runtime: torch cannot run {spec.model}; onnxruntime or openvino can"
+            f"workload.runtime: torch cannot run {spec.model}; {' or '.join(others)} can"
         )
     if factory is not None:
         user_code.check(factory)
@@ -201,7 +204,7 @@ def build(spec: WorkloadSpec, *, seed: int, config: Config, device: str) -> Buil
     if not inputs:
         inputs, notes = _inferred(model)
     if isinstance(model, torch.nn.Module):
-        model.eval().requires_grad_(False)
+        _for_inference(model)
         model.to(device=device)
     if spec.precision != "float32":
         _module(model, "workload.precision").to(dtype=getattr(torch, spec.precision))
@@ -209,6 +212,29 @@ def build(spec: WorkloadSpec, *, seed: int, config: Config, device: str) -> Buil
     inputs = with_lengths(inputs, spec.lengths)
     call = caller(model, [item.name for item in inputs], spec.call)
     return Built(model=model, call=call, inputs=inputs, notes=notes)
+
+
+def _for_inference(model: nn.Module) -> None:
+    """Evaluation mode and no gradients, for scripted and exported modules too.
+
+    Raises:
+        UsageError: It has no forward, or parameters whose shapes are not known yet.
+    """
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    # Looked up statically: a scripted module's class has a forward that only its objects know.
+    if inspect.getattr_static(model, "forward") is torch.nn.Module.forward:
+        raise UsageError(f"workload.model: a {type(model).__name__} has no forward to be called")
+    with contextlib.suppress(NotImplementedError):  # an exported program is in it for good
+        model.eval()
+    for parameter in model.parameters():
+        if is_lazy(parameter):
+            raise UsageError(
+                "workload.model: parameters of the model get their shapes at its first call; "
+                "call it once in the factory"
+            )
+        parameter.requires_grad_(False)
 
 
 def _seed_everything(seed: int) -> None:
@@ -222,7 +248,7 @@ def _seed_everything(seed: int) -> None:
 
 
 def _precision_of(model: Callable[..., Any]) -> str:
-    """The type of most of a module's numbers, empty if it has none of its own.
+    """The type of most of a module's numbers, empty if it has none of its own; int8 if quantised.
 
     What its code casts to on the way is not seen.
     """
@@ -230,6 +256,8 @@ def _precision_of(model: Callable[..., Any]) -> str:
 
     if not isinstance(model, torch.nn.Module):
         return ""
+    if any("quantized" in type(module).__module__ for module in model.modules()):
+        return "int8"  # its weights are packed away
     counts: Counter[torch.dtype] = Counter()
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
@@ -276,39 +304,24 @@ def _made(spec: WorkloadSpec, config: Config) -> Any:
         if spec.lengths is not None and spec.model in LENGTHS:
             options["length"] = "length"
         return importlib.import_module(MODELS[spec.model]).build(**options)
-    return user_code.call(user_code.load(factory), str(factory), spec.options, config)
+    import torch
+
+    found = user_code.load(factory)
+    if isinstance(found, torch.nn.Module):
+        return found  # the model itself, made when the file was imported
+    return user_code.call(found, str(factory), spec.options, config)
 
 
 def _split(built: Any, name: str) -> tuple[Callable[..., Any], tuple[InputSpec, ...]]:
     """Part a factory's result into the model and the inputs it declares, if any."""
-    model, declared = built, getattr(built, "inputs", None)
-    if isinstance(built, tuple) and len(built) == 2:
-        model, declared = built
+    import torch
+
+    model, declared = user_code.split(built)
+    if isinstance(model, torch.export.ExportedProgram):
+        model = model.module()
     if not callable(model):
-        raise UsageError(
-            f"workload.model: {name} returned {type(model).__name__}; "
-            "expected a module, a function, or a pair (module, inputs)"
-        )
-    if not isinstance(declared, (list, tuple)):
-        return model, ()
-    return model, tuple(_input_spec(item, name) for item in declared)
-
-
-def _input_spec(item: Any, name: str) -> InputSpec:
-    if isinstance(item, InputSpec):
-        return item
-    if isinstance(item, Mapping):
-        try:
-            return InputSpec(**{**item, "shape": tuple(item["shape"])})
-        except (KeyError, TypeError) as error:
-            raise UsageError(
-                f"workload.model: {name} declares the input {dict(item)}; expected "
-                "name, shape and perhaps dtype, low, high"
-            ) from error
-    raise UsageError(
-        f"workload.model: {name} declares an input as {type(item).__name__}; expected a mapping "
-        "such as {name: x, shape: [batch, 16]}"
-    )
+        raise user_code.no_model(model, name)
+    return model, user_code.input_specs(declared, name)
 
 
 def _in_precision(item: InputSpec, precision: str) -> InputSpec:
@@ -326,7 +339,7 @@ def _inference(call: Callable[..., Any]) -> Callable[..., Any]:
             with inference_mode():
                 return call(*tensors)
         except RuntimeError as error:
-            advice = _advice(str(error))
+            advice = _advice(describe(error))
             if not advice:
                 raise
             raise UsageError(f"workload.model: {advice} ({describe(error)})") from error

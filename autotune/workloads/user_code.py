@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import UsageError
-from autotune.core.records import Config
+from autotune.core.records import Config, InputSpec
 
 FILE_BYTES_LIMIT = 4 * 2**20
 NEIGHBOUR_LIMIT = 200
@@ -186,6 +186,49 @@ def call(
             "nor a key of workload.options"
         )
     return function(**given)
+
+
+def split(built: Any) -> tuple[Any, Any]:
+    """Part a factory's result into the model and the inputs it declares, None if it does not."""
+    if isinstance(built, tuple) and len(built) == 2:
+        return built
+    return built, getattr(built, "inputs", None)
+
+
+def no_model(found: Any, name: str) -> UsageError:
+    """What to say of a factory whose result cannot be called."""
+    return UsageError(
+        f"workload.model: {name} returned {type(found).__name__}; "
+        "expected a module, a function, or a pair (module, inputs)"
+    )
+
+
+def input_specs(declared: Any, name: str) -> tuple[InputSpec, ...]:
+    """The inputs that a factory declares beside its model.
+
+    Raises:
+        UsageError: One is no mapping such as {name: x, shape: [batch, 16]}.
+    """
+    if not isinstance(declared, (list, tuple)):
+        return ()
+    return tuple(_input_spec(item, name) for item in declared)
+
+
+def _input_spec(item: Any, name: str) -> InputSpec:
+    if isinstance(item, InputSpec):
+        return item
+    if isinstance(item, Mapping):
+        try:
+            return InputSpec(**{**item, "shape": tuple(item["shape"])})
+        except (KeyError, TypeError) as error:
+            raise UsageError(
+                f"workload.model: {name} declares the input {dict(item)}; expected "
+                "name, shape and perhaps dtype, low, high"
+            ) from error
+    raise UsageError(
+        f"workload.model: {name} declares an input as {type(item).__name__}; expected a mapping "
+        "such as {name: x, shape: [batch, 16]}"
+    )
 
 
 _LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr)

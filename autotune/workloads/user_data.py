@@ -6,11 +6,13 @@ input's batch axis, and perhaps the wanted outputs as `expected`, or `expected_0
 
 from __future__ import annotations
 
+import functools
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,13 @@ EXPECTED = "expected"
 TINY = 1e-12
 
 Array = npt.NDArray[Any]
+Header = tuple[tuple[int, ...], np.dtype[Any]]
+T = TypeVar("T")
+_NUMERIC = "biuf"  # kinds of numpy's types
+_HEADERS: dict[tuple[int, int], Callable[[IO[bytes]], tuple[Any, ...]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def check(data: DataSpec, base_dir: str) -> None:
@@ -48,48 +57,94 @@ def check(data: DataSpec, base_dir: str) -> None:
 
 
 class UserData:
-    """The arrays of a file, checked against a model's inputs."""
+    """The arrays of a file, checked against a model's inputs; read when they are needed.
+
+    Attributes:
+        item_count: How many items it holds, `MAX_ITEMS` at most.
+    """
 
     def __init__(self, data: DataSpec, inputs: Sequence[InputSpec]) -> None:
-        """Load the file.
+        """Look at the file.
 
         Raises:
-            UsageError: It lacks an input, or an array has another shape than the model takes.
+            UsageError: It lacks an input, or an array has another shape or type than the model
+                takes, or expected outputs are of other items.
         """
         if any(spec.length_axis is not None for spec in inputs):
             raise UsageError("workload.data: items of different lengths cannot be read from a file")
-        try:
-            with np.load(data.file, allow_pickle=False) as arrays:
-                found = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise UsageError(f"workload.data: {data.file} cannot be read ({error})") from None
-        self._inputs, self._place = tuple(inputs), f"workload.data: {data.file}"
-        self.item_count = 0
-        self._arrays = [self._fitting(found, spec) for spec in inputs]
-        if not self.item_count:
+        self._file, self._inputs = data.file, tuple(inputs)
+        self._place = f"workload.data: {data.file}"
+        headers = self._reading(_headers)
+        count = 0
+        for spec in inputs:
+            count = self._check(headers, spec, count)
+        if not count:
             raise UsageError(f"{self._place}: it holds no items")
-        self.item_count = min(self.item_count, MAX_ITEMS)
-        names = [EXPECTED] if EXPECTED in found else _numbered(found)
-        self.expected = tuple(found[name] for name in names)
+        self._expected = [EXPECTED] if EXPECTED in headers else _numbered(headers)
+        for name in self._expected:
+            shape, _ = headers[name]
+            if shape[:1] != (count,):
+                raise UsageError(
+                    f"{self._place}: {name} has the shape {list(shape)}; its first axis must be "
+                    f"the {count} items"
+                )
+        self.item_count = min(count, MAX_ITEMS)
 
-    def _fitting(self, found: Mapping[str, Array], spec: InputSpec) -> Array:
-        if spec.name not in found:
-            have = ", ".join(sorted(found)[:20]) or "none"
+    def _check(self, headers: Mapping[str, Header], spec: InputSpec, count: int) -> int:
+        """The number of items, known so far or from this input."""
+        if spec.name not in headers:
+            have = ", ".join(sorted(headers)[:20]) or "none"
             raise UsageError(f"{self._place}: no array {spec.name!r}; it has {have}")
-        array, axis = found[spec.name], spec.batch_axis
-        count = array.shape[axis] if axis is not None and array.ndim > axis else 1
-        if array.shape != spec.sizes(count):
+        (shape, dtype), axis = headers[spec.name], spec.batch_axis
+        own = shape[axis] if axis is not None and len(shape) > axis else 1
+        if shape != spec.sizes(own):
             raise UsageError(
-                f"{self._place}: {spec.name} has the shape {list(array.shape)}; the model takes "
+                f"{self._place}: {spec.name} has the shape {list(shape)}; the model takes "
                 f"{list(spec.shape)}"
             )
-        if axis is not None:
-            if self.item_count not in (0, count):
-                raise UsageError(
-                    f"{self._place}: {spec.name} has {count} items, another array {self.item_count}"
-                )
-            self.item_count = count
-        return array.astype(numpy_type(spec), copy=False)
+        if dtype.kind not in _NUMERIC:
+            raise self._other_type(spec, dtype)
+        if axis is None:
+            return count
+        if count not in (0, own):
+            raise UsageError(f"{self._place}: {spec.name} has {own} items, another array {count}")
+        return own
+
+    @functools.cached_property
+    def _arrays(self) -> list[Array]:
+        return [self._fitting(spec) for spec in self._inputs]
+
+    def _fitting(self, spec: InputSpec) -> Array:
+        """An input's array in the type that the model takes."""
+        array = self._reading(_array, spec.name)
+        with np.errstate(invalid="ignore", over="ignore"):
+            cast = array.astype(numpy_type(spec), copy=False)
+        if cast.dtype.kind != "f" and not np.array_equal(cast, array):
+            raise self._other_type(spec, array.dtype)
+        return cast
+
+    def _other_type(self, spec: InputSpec, dtype: np.dtype[Any]) -> UsageError:
+        return UsageError(
+            f"{self._place}: {spec.name} is {dtype}, and its values are none of {spec.dtype}, "
+            "which the model takes"
+        )
+
+    def _reading(self, read: Callable[..., T], *args: str) -> T:
+        try:
+            return read(self._file, *args)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise UsageError(f"{self._place} cannot be read ({error})") from None
+
+    @property
+    def expected(self) -> tuple[Array, ...]:
+        """The wanted outputs of the items, as many as there are."""
+        arrays = (self._reading(_array, name) for name in self._expected)
+        return tuple(array[: self.item_count] for array in arrays)
+
+    @property
+    def has_expected(self) -> bool:
+        """True if the file holds wanted outputs."""
+        return bool(self._expected)
 
     def requests(self, batch_size: int, ring: int) -> list[list[Array]]:
         """Batches of the items in their order, from the first again after the last."""
@@ -105,6 +160,26 @@ class UserData:
     def ring(self, batch_size: int) -> int:
         """Batches after which every item has been had."""
         return math.ceil(self.item_count / batch_size)
+
+
+def _headers(file: str) -> dict[str, Header]:
+    """Shape and type of every array of a file, their numbers not read."""
+    found: dict[str, Header] = {}
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as stream:
+                read = _HEADERS.get(np.lib.format.read_magic(stream))
+                if read is None:
+                    raise ValueError(f"{name} is of a version that is not known")
+                shape, _, dtype = read(stream)
+                found[name.removesuffix(".npy")] = (shape, dtype)
+    return found
+
+
+def _array(file: str, name: str) -> Array:
+    with np.load(file, allow_pickle=False) as arrays:
+        found: Array = arrays[name]
+    return found
 
 
 def accuracy(
@@ -168,7 +243,7 @@ def _numbers(value: Any, name: str) -> dict[str, float]:
     return numbers
 
 
-def _numbered(found: Mapping[str, Array]) -> list[str]:
+def _numbered(found: Mapping[str, Header]) -> list[str]:
     names: list[str] = []
     while (name := f"{EXPECTED}_{len(names)}") in found:
         names.append(name)

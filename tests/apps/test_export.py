@@ -65,7 +65,7 @@ def test_a_study_is_exported_from_what_it_kept(
     ("to", "model", "message"),
     [
         ("onxn", "mlp", "unknown format 'onxn'; known: triton, "),
-        ("onnx", "m.onnx", "is an ONNX file already"),
+        ("onnx", "m.onnx", "is a model file already"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(

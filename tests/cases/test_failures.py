@@ -27,6 +27,8 @@ FAILURES = {
     8: ("oom", "OutOfMemoryError: full after 29 calls"),
     9: ("crashed", "SIGKILL"),
     10: ("crashed", "exit status 0"),
+    11: ("crashed", "Mute: (its text cannot be had: ValueError)"),
+    13: ("crashed", "list_iterator, which computes nothing until it is read"),
 }
 WORKING = (12, 16)
 

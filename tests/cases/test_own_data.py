@@ -50,6 +50,18 @@ def test_the_winner_is_scored_on_all_items_by_the_users_function(place: Place) -
     assert "Right" in shown and "on 7 items of your own" in shown
 
 
+def test_a_function_that_fails_costs_its_figures_and_not_the_study(place: Place) -> None:
+    write(place, "{file: d.npz, timing: false, evaluate: m.py:score}", "0")
+    place.write("m.py", MODEL.replace("len(outputs)}", "len(outputs) / 0}"))
+    code, result = place.run()
+    assert code == 0
+    assert result["status"] == "unconfirmed" and result["config"]["batch_size"] in (2, 4)
+    assert not result["accuracy"]
+    told = "the winner could not be tried on your own items: ZeroDivisionError: division by zero"
+    assert told in result["verdict"]["reasons"]
+    assert told in place.autotune("show", "t").stdout.replace("\n", " ")
+
+
 def test_a_file_alone_is_what_is_timed_and_compared_with(place: Place) -> None:
     write(place, "d.npz", "0")
     place.write("m.py", MODEL.replace("torch.stack([x.sum(1), 2 * x.sum(1)], 1)", "2 * x.sum(1)"))
@@ -62,7 +74,10 @@ def test_a_file_alone_is_what_is_timed_and_compared_with(place: Place) -> None:
 def test_a_file_that_does_not_fit_is_a_mistake_found_before_the_study(place: Place) -> None:
     write(place, "d.npz", "0")
     np.savez(place.path / "d.npz", y=np.zeros(3))
-    ended = place.autotune("run", "--space", "t.yaml")
-    assert ended.returncode == 2
-    assert "no array 'x'; it has y" in ended.stderr
+    for timing in ("true", "false"):
+        data = f"{{file: d.npz, timing: {timing}, evaluate: m.py:score}}"
+        place.write("t.yaml", SPACE % ("0", data))
+        ended = place.autotune("run", "--space", "t.yaml")
+        assert ended.returncode == 2
+        assert "no array 'x'; it has y" in ended.stderr
     assert not (place.path / "studies").exists()

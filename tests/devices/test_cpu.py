@@ -76,6 +76,29 @@ def test_other_errors_are_not_out_of_memory(error: BaseException) -> None:
     assert not CpuDevice().is_out_of_memory(error)
 
 
+def test_an_error_whose_text_cannot_be_had_is_none_of_memory() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    assert not CpuDevice().is_out_of_memory(Mute())
+
+
+def test_a_model_may_set_what_can_be_set_once(in_child: Callable[..., Any]) -> None:
+    answer = in_child("""
+        import os
+        import torch
+        from autotune.devices import open_device
+        core = min(os.sched_getaffinity(0))
+        device = open_device("cpu", "cpu")
+        device.bind((core,))
+        torch.set_num_interop_threads(3)  # as a factory of a user's own may
+        device.bind((core,))
+        answer = torch.get_num_interop_threads()
+    """)
+    assert answer == 3
+
+
 def test_binding_holds_for_every_thread_and_survives_foreign_code(
     in_child: Callable[..., Any],
 ) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from search_fakes import make_space
 
 from autotune.core.records import WorkloadSpec
 from autotune.devices import find_device
-from autotune.search.conditions import fingerprint_of
+from autotune.search.conditions import fingerprint_of, model_digests
 
 
 def workload_of(*words: str, shell: bool = False) -> str:
@@ -26,3 +27,15 @@ def test_a_checkout_elsewhere_holds_the_same_program() -> None:
     assert workload_of("/one/bench.py", "--batch={batch_size}") == workload_of(
         "/two/bench.py", "--batch={batch_size}"
     )
+
+
+def test_weights_in_a_file_of_their_own_are_part_of_a_model(tmp_path: Path) -> None:
+    layer = '<layer id="0" name="c" type="Const" version="opset1"><data/></layer>'
+    model = tmp_path / "m.xml"
+    model.write_text(f'<net name="n" version="11"><layers>{layer}</layers></net>')
+    (tmp_path / "m.bin").write_bytes(b"one")
+    before = model_digests(str(model))
+    assert set(before) == {"model file", "model file m.bin"}
+    (tmp_path / "m.bin").write_bytes(b"two")
+    after = model_digests(str(model))
+    assert [name for name in after if after[name] != before[name]] == ["model file m.bin"]

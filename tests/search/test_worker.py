@@ -177,7 +177,7 @@ def test_the_trial_that_runs_when_time_is_up_is_interrupted(
     assert bench.outcomes() == {1: "ok", 2: "ok", 4: "timeout", 8: "ok"}
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), UsageError("the factory"), RuntimeError()])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError()])
 def test_what_is_no_trial_error_ends_the_run_and_leaves_nothing_running(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +192,28 @@ def test_what_is_no_trial_error_ends_the_run_and_leaves_nothing_running(
         bench.run()
     assert bench.outcomes() == {1: "ok", 2: "ok", 4: "interrupted"}
     assert bench.study.progress().running == 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_mistake_ends_the_run_if_it_is_the_baselines_too(
+    batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A factory that gets the configuration may go wrong for one of them alone."""
+
+    def behave(config: Config) -> Any:
+        if config.batch_size == batch_size:
+            raise UsageError("the factory returned NoneType")
+        return served(config)
+
+    bench = Bench(tmp_path, monkeypatch, make_space(params=BATCHES, sampler="grid"), behave)
+    if batch_size == 1:
+        with pytest.raises(UsageError, match="returned NoneType"):
+            bench.run()
+        return
+    assert bench.run() is StopReason.EXHAUSTED
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: "crashed", 8: "ok"}
+    reasons = [r.verdict.reasons for r in bench.seen if r.config.batch_size == 4]
+    assert reasons == [("the factory returned NoneType",)]
 
 
 def test_should_stop_is_asked_between_trials(

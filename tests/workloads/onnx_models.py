@@ -151,6 +151,43 @@ def _external(path: Path) -> Path:
     return save(path, nodes, ins, {"y": T.FLOAT}, {"w": WEIGHT}, external="weights of it.bin")
 
 
+def _found(path: Path) -> Path:
+    """Of another shape at every call, as what a detector finds."""
+    nodes = [_node("Greater", "x nought", "b"), _node("NonZero", "b", "y")]
+    ins = {"x": (T.FLOAT, ["N", 16])}
+    return save(path, nodes, ins, {"y": T.INT64}, {"nought": np.array(0, np.float32)})
+
+
+def _reshaped(path: Path) -> Path:
+    weights = {"shape": np.array([0, 4, 4], np.int64)}
+    nodes = [_node("Reshape", "x shape", "y")]
+    return save(path, nodes, {"x": (T.FLOAT16, ["N", 16])}, {"y": T.FLOAT16}, weights)
+
+
+def _summed(path: Path) -> Path:
+    nodes = [_node("ReduceSum", "x", "y", keepdims=0)]
+    return save(path, nodes, {"x": (T.FLOAT, ["N", 2])}, {"y": T.FLOAT})
+
+
+def _back(path: Path) -> Path:
+    nodes = [
+        _node("QuantizeLinear", "x scale zero", "q"),
+        _node("DequantizeLinear", "q scale zero", "d"),
+        _node("DequantizeLinear", "w scale zero", "wd"),
+        _node("MatMul", "d wd", "y"),
+    ]
+    weights = {
+        "scale": QUANTUM,
+        "zero": np.array(0, np.int8),
+        "w": (np.arange(64) % 7 - 3).astype(np.int8).reshape(16, 4),
+    }
+    return save(path, nodes, {"x": (T.FLOAT, ["bs", 16])}, {"y": T.FLOAT}, weights)
+
+
+def _back_result(x: Array) -> Array:
+    return _quantised_result(x) * QUANTUM
+
+
 def relu(x: Array) -> Array:
     return np.maximum(x, 0)
 
@@ -192,5 +229,13 @@ ODD: dict[str, Odd] = {
     "a name in another script": Odd(
         _relu(["批", 5], "输入/x:0"), relu, {"输入/x:0": ("batch", 5)}, notes="批"
     ),
+    "as many rows as there are": Odd(
+        _found, lambda x: np.argwhere(x > 0).T, {"x": ("batch", 16)}, precision="float32"
+    ),
+    "shapes for its only constants": Odd(
+        _reshaped, lambda x: x.reshape(len(x), 4, 4), {"x": ("batch", 16)}, precision="float16"
+    ),
+    "a number out": Odd(_summed, lambda x: x.sum(dtype=np.float32), {"x": ("batch", 2)}),
+    "quantised and back": Odd(_back, _back_result, {"x": ("batch", 16)}, precision="int8"),
     "weights in a file beside it": Odd(_external, lambda x: x @ WEIGHT, {"x": ("batch", 16)}),
 }

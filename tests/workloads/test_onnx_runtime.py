@@ -11,7 +11,7 @@ from onnx import helper as h
 from onnx_models import ODD, save
 
 from autotune.core.clock import MonotonicClock
-from autotune.core.errors import UnavailableError, UsageError
+from autotune.core.errors import CompileError, UnavailableError, UsageError
 from autotune.core.records import Config, InputSpec, WorkloadSpec
 from autotune.workloads import (
     check_workload,
@@ -126,6 +126,8 @@ def relu(path: Path, dims: list[Any], dtype: int = T.FLOAT) -> WorkloadSpec:
             r"input x: dimension 'seq' .*: \[\{name: x, shape: \[batch, 128\]\}\]",
         ),
         ([None, 3, None], r"dimension 2, which has no name,.*shape: \[batch, 3, 128\]"),
+        ([None, None, None], r"dimension 1, .*shape: \[batch, 128, 128\]"),
+        (["batch", "2*batch"], "dimension '2\\*batch' of the model is dynamic"),
         (["batch", "h", "w"], "dimension 'h'"),
         (["batch", 0], "input x: the model has a size of 0"),
     ],
@@ -253,6 +255,146 @@ def test_a_missing_package_says_how_to_get_it(
         check_workload(spec)
     with pytest.raises(UnavailableError, match=r"pip install 'autotune-npu\[openvino\]'"):
         check_workload(WorkloadSpec(kind="openvino", model=spec.model))
+
+
+UNLOADABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "a newer format": ({"ir_version": 99}, "Unsupported model IR version: 99"),
+    "newer operators": ({"opset": 999}, "opset"),
+    "somebody's own operators": ({"op": "MyOp", "domain": "my.own"}, r"my\.own:MyOp"),
+    "an input twice": ({"inputs": ("x", "x")}, r"Duplicate definition-site for \(x\)"),
+}
+
+
+@pytest.mark.parametrize("name", UNLOADABLE)
+def test_whatever_the_runtime_cannot_load_is_a_mistake_of_the_files(
+    tmp_path: Path, name: str
+) -> None:
+    how, message = UNLOADABLE[name]
+    domain, inputs = how.get("domain", ""), how.get("inputs", ("x",))
+    node = h.make_node(how.get("op", "Relu"), ["x"], ["y"], domain=domain)
+    values = [h.make_tensor_value_info(n, T.FLOAT, ["N", 3]) for n in inputs]
+    graph = h.make_graph([node], "g", values, [h.make_tensor_value_info("y", T.FLOAT, None)])
+    opsets = [h.make_opsetid("", how.get("opset", 17)), h.make_opsetid("my.own", 1)]
+    model = h.make_model(graph, opset_imports=opsets, ir_version=how.get("ir_version", 8))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UsageError, match=f"cannot load .*{message}") as caught:
+        load(path)
+    assert "onnxruntime_src" not in str(caught.value)
+
+
+def test_weights_that_are_cut_short_or_elsewhere_are_told(tmp_path: Path) -> None:
+    path = ODD["weights in a file beside it"].write(tmp_path / "m.onnx")
+    (tmp_path / "weights of it.bin").write_bytes(b"short")
+    with pytest.raises(UsageError, match=r"cannot load .*out of bounds"):
+        load(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"weights of it.bin", b"../eights of it.b"))
+    with pytest.raises(UsageError, match="outside of its directory"):
+        check_workload(WorkloadSpec(kind="onnxruntime", model=str(path)))
+
+
+def test_no_memory_is_no_mistake_of_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime as ort
+    from onnxruntime.capi.onnxruntime_pybind11_state import RuntimeException
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeException("Failed to allocate memory for requested buffer of size 1")
+
+    spec = relu(tmp_path / "m.onnx", ["N", 3])
+    monkeypatch.setattr(ort, "InferenceSession", fails)
+    with pytest.raises(RuntimeException):
+        load(Path(spec.model))
+
+
+def test_a_shape_that_only_openvino_refuses_costs_that_configuration(tmp_path: Path) -> None:
+    nodes = [h.make_node("Reshape", ["x", "shape"], ["y"])]
+    weights = {"shape": np.array([2, 8], np.int64)}
+    path = tmp_path / "m.onnx"
+    save(path, nodes, {"x": (T.FLOAT, ["N", 4])}, {"y": T.FLOAT}, weights)
+    load(path, Config(batch_size=4), "openvino")
+    with pytest.raises(CompileError, match="openvino cannot compile the model: "):
+        load(path, Config(batch_size=5), "openvino")
+
+
+# --- outputs that are no plain tensors ---------------------------------------------------------
+
+
+def odd_outputs(path: Path, nodes: list[Any], outputs: list[Any]) -> Program:
+    """A model over x, [N, 4]."""
+    x = h.make_tensor_value_info("x", T.FLOAT, ["N", 4])
+    graph = h.make_graph(nodes, "g", [x], outputs)
+    opsets = [h.make_opsetid("", 17), h.make_opsetid("ai.onnx.ml", 3)]
+    path.write_bytes(h.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    return load(path, Config(batch_size=3))
+
+
+def test_sequences_and_brain_floats_are_read(tmp_path: Path) -> None:
+    nodes = [
+        h.make_node("SplitToSequence", ["x"], ["parts"], axis=1, keepdims=1),
+        h.make_node("Relu", ["x"], ["y"]),
+    ]
+    outputs = [
+        h.make_tensor_sequence_value_info("parts", T.FLOAT, None),
+        h.make_tensor_value_info("y", T.FLOAT, None),
+    ]
+    program = odd_outputs(tmp_path / "m.onnx", nodes, outputs)
+    requests = make_requests(program.inputs, 3, 1, 0)
+    parts = call(program, Config(batch_size=3), requests)
+    np.testing.assert_array_equal(np.concatenate(list(parts[0]), axis=1), requests[0][0])
+    np.testing.assert_array_equal(parts[1], np.maximum(requests[0][0], 0))
+
+    nodes = [h.make_node("Cast", ["x"], ["y"], to=T.BFLOAT16)]
+    outputs = [h.make_tensor_value_info("y", T.BFLOAT16, None)]
+    program = odd_outputs(tmp_path / "b.onnx", nodes, outputs)
+    (found,) = call(program, Config(batch_size=3), requests)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, requests[0][0], rtol=2**-8)
+
+
+@pytest.mark.parametrize("labels", ["int64s", "strings"])
+def test_a_classifier_with_maps_of_probabilities_is_run(tmp_path: Path, labels: str) -> None:
+    """As exporters of tree and linear models make them."""
+    names: Any = [0, 1] if labels == "int64s" else ["no", "yes"]
+    kind = "classlabels_ints" if labels == "int64s" else "classlabels_strings"
+    ml: dict[str, Any] = {"domain": "ai.onnx.ml"}
+    nodes = [
+        h.make_node(
+            "LinearClassifier", ["x"], ["label", "p"], **ml, coefficients=[0.5, -1, 1, 0.2] * 2,
+            intercepts=[0.0, 0.1], post_transform="SOFTMAX", **{kind: names},
+        ),
+        h.make_node("ZipMap", ["p"], ["maps"], **ml, **{f"classlabels_{labels}": names}),
+    ]  # fmt: skip
+    key = T.INT64 if labels == "int64s" else T.STRING
+    maps = h.make_map_type_proto(key, h.make_tensor_type_proto(T.FLOAT, []))
+    outputs = [
+        h.make_tensor_value_info("label", key, [None]),
+        h.make_value_info("maps", h.make_sequence_type_proto(maps)),
+    ]
+    program = odd_outputs(tmp_path / "m.onnx", nodes, outputs)
+    found = call(program, Config(batch_size=3), make_requests(program.inputs, 3, 1, 0))
+    if labels == "int64s":
+        label, probabilities = found
+        assert probabilities.shape == (3, 2)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
+        np.testing.assert_array_equal(probabilities.argmax(axis=1), label)
+    else:
+        assert found[0].shape == (3,)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_outputs_may_have_another_shape_at_every_call(tmp_path: Path, packed: bool) -> None:
+    odd = ODD["as many rows as there are"]
+    config = Config(batch_size=4, batched_h2d=packed)
+    program = load(odd.write(tmp_path / "m.onnx"), config)
+    requests = make_requests(program.inputs, 4, 3, 0)
+    assert program.stage is not None and program.run is not None and program.outputs is not None
+    staging = program.stage(program.inputs, requests, config)
+    for number in range(9):
+        (found,) = program.outputs(program.run(*staging.load(number, 0)))
+        np.testing.assert_array_equal(found, odd.compute(*requests[number % 3]))
 
 
 # --- the session -------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
+from autotune.core.errors import UsageError
 from autotune.core.records import InputSpec
-from autotune.workloads.outputs import MAX_TENSORS, figures_of
+from autotune.devices.staging import tensors_of
+from autotune.workloads.outputs import MAX_TENSORS, check_computed, figures_of
 from autotune.workloads.probes import PROBE_ITEMS, calls_for_all, make_probes
 
 SPEC = (
@@ -27,6 +31,38 @@ def test_every_tensor_of_any_nesting_is_seen_item_by_item() -> None:
     np.testing.assert_allclose(found[1].figures, [[0, 1, -1, 1], [5, 5, 5, 5]])
     assert figures_of(None, 2, 0) == ()
     assert len(figures_of([a] * 20, 2, 0)) == MAX_TENSORS
+
+
+@dataclasses.dataclass
+class Boxes:
+    """An output of a user's own class."""
+
+    scores: torch.Tensor
+    names: list[str]
+
+
+def test_outputs_in_a_dataclass_count_and_complex_ones_are_pairs() -> None:
+    values = torch.arange(6.0).view(2, 3)
+    (found,) = figures_of(Boxes(values, ["a", "b"]), 2, 0)
+    assert found.shape == (2, 3)
+    assert list(tensors_of([Boxes(values, [])])) == [values]
+    for output in (torch.complex(values, -values).conj(), (values + 1j * values).numpy()):
+        (found,) = figures_of(output, 2, 0)
+        assert found.shape == (2, 3, 2) and found.figures is not None
+    nested = torch.nested.nested_tensor([values[0], values[1]], layout=torch.jagged)
+    assert figures_of([values.to_sparse(), values.to_sparse_csr(), nested], 2, 0) == ()
+
+
+def test_an_output_that_is_only_promised_is_refused() -> None:
+    async def later() -> int:
+        return 1
+
+    promise = later()
+    for output in ((x for x in [1]), map(abs, [1]), {"y": [iter([1])]}, promise):
+        with pytest.raises(UsageError, match="computes nothing until it is read"):
+            check_computed(output)
+    promise.close()
+    check_computed({"y": [torch.zeros(1), Boxes(torch.zeros(1), ["a"]), "text", None]})
 
 
 def test_items_are_found_on_the_inputs_axis_first() -> None:

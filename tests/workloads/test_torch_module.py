@@ -280,6 +280,56 @@ def test_a_factory_with_other_parameters_is_a_mistake(
         build_program(f"{path}:make", options=options)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def make(): return torch.jit.script(nn.Linear(16, 16))",
+        "def make(): return torch.jit.trace(nn.Linear(16, 16), torch.zeros(1, 16))",
+        "def make(): return exported()",
+        "def make(): return exported().module()",
+        "make = nn.Linear(16, 16)",
+    ],
+)
+def test_scripted_and_exported_modules_and_ready_ones_are_models_too(
+    build_program: Build, user_file: Write, code: str
+) -> None:
+    exported = (
+        "def exported():\n"
+        "    sizes = ({0: torch.export.Dim('batch')},)\n"
+        "    example = (torch.zeros(2, 16),)\n"
+        "    return torch.export.export(nn.Linear(16, 16), example, dynamic_shapes=sizes)\n"
+    )
+    inputs = (InputSpec(name="input", shape=("batch", 16)),)
+    output = run(build_program(f"{user_file(exported + code)}:make", inputs=inputs), 3)
+    assert isinstance(output, torch.Tensor) and output.shape == (3, 16)
+    assert not output.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nn.ModuleDict({'a': nn.Linear(16, 16)})", "a ModuleDict has no forward"),
+        ("nn.ModuleList([nn.Linear(16, 16)])", "a ModuleList has no forward"),
+        ("nn.LazyLinear(4)", "call it once in the factory"),
+    ],
+)
+def test_modules_that_cannot_be_called_are_a_mistake(
+    build_program: Build, user_file: Write, model: str, message: str
+) -> None:
+    path = user_file(f"def make(): return {model}")
+    with pytest.raises(UsageError, match=rf"workload\.model: .*{message}"):
+        build_program(f"{path}:make", inputs=X)
+
+
+def test_quantised_modules_say_so(build_program: Build, user_file: Write) -> None:
+    path = user_file(
+        "def make():\n"
+        "    net = nn.Sequential(nn.Linear(16, 16))\n"
+        "    return torch.ao.quantization.quantize_dynamic(net, {nn.Linear})\n"
+    )
+    assert build_program(f"{path}:make", inputs=X).precision == "int8"
+
+
 @pytest.mark.parametrize("returned", ["None", "3", "[nn.Linear(2, 2)]", "(None, [])"])
 def test_a_factory_that_returns_no_model_is_a_mistake(
     build_program: Build, user_file: Write, returned: str

@@ -49,7 +49,12 @@ def test_items_come_in_their_order_and_begin_again(tmp_path: Path) -> None:
         ({"x": np.zeros((4, 3))}, "wide has 5 items, another array 4"),
         ({"x": np.zeros((0, 3)), "wide": np.zeros((2, 0))}, "it holds no items"),
         ({"scale": np.zeros(5)}, r"scale has the shape \[5\]"),
-        ({"x": np.array([object()])}, "cannot be read"),
+        ({"x": np.array([object()])}, "x has the shape"),
+        ({"x": np.full((5, 3), None)}, "x is object, and its values are none of float32"),
+        ({"x": np.full((5, 3), "1")}, "x is <U1"),
+        ({"x": np.full((5, 3), 1j)}, "x is complex128"),
+        ({"expected": np.zeros((4, 2))}, r"expected has the shape \[4, 2\]; .* the 5 items"),
+        ({"expected": np.float32(1)}, r"expected has the shape \[\]"),
     ],
 )
 def test_a_file_that_does_not_fit_the_model_is_refused(
@@ -57,6 +62,34 @@ def test_a_file_that_does_not_fit_the_model_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=rf"workload\.data: .*{message}"):
         UserData(written(tmp_path, **changed), INPUTS)
+
+
+@pytest.mark.parametrize(
+    "values", [np.full((2, 5), 0.5), np.full((2, 5), np.nan), np.full((2, 5), 2.0**70)]
+)
+def test_values_that_the_models_type_cannot_hold_are_refused(
+    tmp_path: Path, values: np.ndarray[Any, Any]
+) -> None:
+    data = UserData(written(tmp_path, wide=values), INPUTS)
+    with pytest.raises(UsageError, match=r"wide is float64, and its values are none of int64"):
+        data.requests(2, 1)
+    whole = UserData(written(tmp_path, wide=np.full((2, 5), 7.0)), INPUTS)
+    assert whole.requests(2, 1)[0][1].dtype == np.int64
+
+
+def test_a_file_is_looked_at_without_its_numbers_being_read(tmp_path: Path) -> None:
+    """Which would count as memory of whoever looks."""
+    x = np.zeros((5000, 3))
+    x[-1] = np.pi
+    spec = written(tmp_path, x=x, wide=np.zeros((2, 5000), int))
+    content = Path(spec.file).read_bytes()
+    number = np.float64(np.pi).tobytes()
+    assert content.count(number) == 3
+    Path(spec.file).write_bytes(content.replace(number, b"damaged!"))  # not of its checksum now
+    data = UserData(spec, INPUTS)
+    assert data.item_count == 5000
+    with pytest.raises(UsageError, match=r"d\.npz cannot be read \(Bad CRC-32"):
+        data.requests(1, 1)
 
 
 def test_items_of_different_lengths_are_not_read(tmp_path: Path) -> None:

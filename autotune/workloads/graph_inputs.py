@@ -1,4 +1,4 @@
-"""From the inputs of an ONNX graph to inputs that can be drawn: which axis counts items."""
+"""From the inputs of a model's file to inputs that can be drawn: which axis counts items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autotune.core.errors import UsageError
 from autotune.core.records import InputSpec
 from autotune.workloads.data import DTYPES
-from autotune.workloads.onnx_file import Dim, GraphInput, OnnxFile
+from autotune.workloads.model_file import Dim, GraphInput, ModelFile
 
 BATCH_NAMES = ("batch", "batch_size", "batchsize", "bs", "n", "b")
 """What exporters and people call the axis that counts items, in small letters."""
@@ -28,7 +28,7 @@ class BatchInputs:
     notes: tuple[str, ...] = ()
 
 
-def batch_inputs(file: OnnxFile, given: Sequence[InputSpec]) -> BatchInputs:
+def batch_inputs(file: ModelFile, given: Sequence[InputSpec]) -> BatchInputs:
     """Find the batch axis of every input; sizes that only the user knows come from `given`.
 
     The batch axis is the dynamic one that is called so; failing that the first axis, if it is
@@ -46,6 +46,8 @@ def batch_inputs(file: OnnxFile, given: Sequence[InputSpec]) -> BatchInputs:
             f"workload.inputs: {file.path.name} has no input {strangers[0]!r}; "
             f"it has {', '.join(names[:20]) or 'none'}"
         )
+    if not file.inputs:
+        raise UsageError(f"workload.model: {file.path.name} has no inputs: nothing can be batched")
     for item in file.inputs:
         _check(item)
     symbol, notes = _batch_symbol(file.inputs, by_name)
@@ -105,7 +107,8 @@ def _batch_symbol(
 
 def _says_batch(dim: Dim) -> bool:
     word = dim.lower() if isinstance(dim, str) else ""
-    return word in BATCH_NAMES or "batch" in word
+    is_computed = any(sign in word for sign in "*+")  # as in 2*batch: no count of items
+    return word in BATCH_NAMES or ("batch" in word and not is_computed)
 
 
 def _fixed_batch(items: Sequence[GraphInput]) -> int | None:
@@ -137,15 +140,19 @@ def _shape(item: GraphInput, symbol: str, fixed: int | None) -> tuple[int | str,
 def _size_missing(item: GraphInput, axis: int, symbol: str) -> UsageError:
     assert item.dims is not None
     known = [
-        "batch" if dim == symbol or (dim is None and index == 0) else str(dim or "?")
+        str(dim)
+        if isinstance(dim, int)
+        else "batch"
+        if dim == symbol or (index == 0 and (dim is None or axis == 0))
+        else "128"
         for index, dim in enumerate(item.dims)
     ]
-    known[axis] = "128"
     name = item.dims[axis]
     what = f"dimension {name!r}" if name else f"dimension {axis}, which has no name,"
+    meant = " (batch where items are counted, else a size)" if axis == 0 else ""
     return UsageError(
         f"workload.inputs: input {item.name}: {what} of the model is dynamic and its size is not "
-        f"known; give it: inputs: [{{name: {item.name}, shape: [{', '.join(known)}]}}]"
+        f"known; give it: inputs: [{{name: {item.name}, shape: [{', '.join(known)}]}}]{meant}"
     )
 
 
