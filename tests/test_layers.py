@@ -28,7 +28,7 @@ MAY_IMPORT = {
         "version",
     },
 }  # fmt: skip
-FRAMEWORKS = {"torch", "torch_npu", "transformers", "onnxruntime", "openvino"}
+FRAMEWORKS = {"torch", "torch_npu", "transformers", "onnxruntime", "openvino", "mindspore"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

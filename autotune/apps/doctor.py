@@ -36,6 +36,7 @@ PACKAGES = (
     "transformers",
     "onnxruntime",
     "openvino",
+    "mindspore",
     "psycopg",
 )
 

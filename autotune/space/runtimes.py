@@ -29,14 +29,15 @@ READERS: dict[str, Callable[[Node], Scalar]] = {
     "onnxruntime.inter_op_threads": scalars.whole(),
     "onnxruntime.graph_optimization": scalars.one_of(("disabled", "basic", "extended", "all")),
     "onnxruntime.arena": scalars.boolean,
+    "mindspore.mode": scalars.one_of(("graph", "pynative")),
     "openvino.streams": scalars.whole(),
     "openvino.hint": scalars.one_of(("none", "latency", "throughput")),
     "openvino.dynamic_shape": scalars.boolean,
 }
 """Parameters of a model; for a command they are placeholders like any other."""
 
-FIXED_PRECISION = {"onnxruntime": "float32"}
-"""Runtimes that run a model in the precision it was exported in."""
+FIXED_PRECISION = {"onnxruntime": "float32", "mindspore": "float32"}
+"""Runtimes that run a model in the precision it comes in."""
 
 
 def fitted(

@@ -41,6 +41,7 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "command": WorkloadKind(target="autotune.workloads.command:report", runs="program"),
     "onnxruntime": WorkloadKind(target="autotune.workloads.onnx_runtime:program", runs="child"),
     "openvino": WorkloadKind(target="autotune.workloads.openvino:program", runs="child"),
+    "mindspore": WorkloadKind(target="autotune.workloads.mindspore_cell:program", runs="child"),
     "torchair": WorkloadKind(target="autotune.workloads.graph:compiled", runs="child"),
     "graph": WorkloadKind(target="autotune.workloads.graph:captured", runs="child"),
     "replay": WorkloadKind(target="autotune.workloads.replay:report", runs="report"),
