@@ -2,6 +2,17 @@
 
 import os
 import signal
+import sys
+
+INTERRUPTED = b"""{
+ "schema": 1,
+ "status": "undecided",
+ "config": null,
+ "complete": false,
+ "stopped": "interrupted"
+}
+"""
+"""What --json prints where a signal comes before there is a result."""
 
 
 def main() -> None:
@@ -16,6 +27,8 @@ def main() -> None:
 def _leave(_number: int, _frame: object) -> None:
     """End at once, by whatever import this strikes: nothing has been begun."""
     try:
+        if "--json" in sys.argv:
+            os.write(1, INTERRUPTED)
         os.write(2, b"autotune: interrupted\n")
     finally:
         os._exit(130)

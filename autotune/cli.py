@@ -92,7 +92,8 @@ def command(*, closed_pipe: int) -> Callable[[C], C]:
                 _check_stdout(kwargs)
                 return function(*args, **kwargs)
 
-            raise typer.Exit(_guarded(body, closed_pipe))
+            as_json = bool(kwargs.get("as_json"))
+            raise typer.Exit(_guarded(body, closed_pipe, as_json=as_json))
 
         app.command()(wrapped)
         return function
@@ -298,6 +299,8 @@ def compare(
     except CompareInterrupted as interruption:
         if interruption.result is not None:
             _print_comparison(interruption.result, as_json)
+        elif as_json:
+            _print_interrupted()
         print("interrupted; nothing was kept", file=sys.stderr)
         return EXIT_INTERRUPTED
     _print_comparison(result, as_json)
@@ -501,6 +504,8 @@ def doctor(
 
 # --- what is printed ---------------------------------------------------------------------------
 
+_json_said: list[bool] = []  # that an object was begun on the standard output
+
 
 def _print_result(result: StudyResult, as_json: bool) -> None:
     from autotune.apps.terminal import result_lines
@@ -513,8 +518,10 @@ def _print_result(result: StudyResult, as_json: bool) -> None:
 
 
 def _print_lines(lines: Iterable[str]) -> None:
+    from autotune.core.text import clean
+
     for line in lines:
-        print(line)
+        print(clean(line))
 
 
 def _print_comparison(result: CompareResult, as_json: bool) -> None:
@@ -561,7 +568,15 @@ def _dry_run(space: Any, as_json: bool) -> int:
 
 
 def _print_json(data: dict[str, Any]) -> None:
+    """The one object of this process: what a signal cuts off is not begun anew."""
+    _json_said.append(True)
     print(json.dumps(data, allow_nan=False, ensure_ascii=False, indent=1))
+
+
+def _print_interrupted() -> None:
+    from autotune.__main__ import INTERRUPTED
+
+    _print_json(json.loads(INTERRUPTED))
 
 
 def _nothing_complete(study: str) -> int:
@@ -570,6 +585,8 @@ def _nothing_complete(study: str) -> int:
 
 
 def _exit_code(result: StudyResult, strict: bool = False) -> int:
+    from autotune.core.text import clean
+
     if not result.trial_count and not result.ending.handed_over:
         return _nothing_complete(result.facts.study)
     if result.ending.crashed:
@@ -577,7 +594,7 @@ def _exit_code(result: StudyResult, strict: bool = False) -> int:
         failure = result.last_failure
         if failure is not None and failure.log_tail:
             print(f"the last lines of trial {failure.number}:", file=sys.stderr)
-            print(failure.log_tail.rstrip(), file=sys.stderr)
+            print(clean(failure.log_tail.rstrip()), file=sys.stderr)
         return EXIT_NOTHING
     if result.ending.handed_over:
         return EXIT_OK
@@ -637,9 +654,10 @@ def _view(as_json: bool) -> Iterator[View]:
         yield live
 
 
-def _guarded(body: Callable[[], int], closed_pipe: int) -> int:
+def _guarded(body: Callable[[], int], closed_pipe: int, *, as_json: bool) -> int:
     """Run a command; turn every expected end into its exit code, with one line for a person."""
     from autotune.core.errors import AutotuneError, StorageError
+    from autotune.core.text import clean
 
     debug = os.environ.get("AUTOTUNE_DEBUG") == "1"
     logging.getLogger("autotune").addHandler(_Warnings(logging.WARNING))
@@ -655,12 +673,14 @@ def _guarded(body: Callable[[], int], closed_pipe: int) -> int:
     except AutotuneError as error:
         if debug:
             traceback.print_exc()
-        print(f"autotune: {error}", file=sys.stderr)
+        print(clean(f"autotune: {error}"), file=sys.stderr)
         if log_tail := getattr(error, "log_tail", ""):
-            print(log_tail.rstrip(), file=sys.stderr)
+            print(clean(log_tail.rstrip()), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("autotune: interrupted", file=sys.stderr)
+        if as_json and not _json_said:
+            _print_interrupted()
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _flush_stdout()
@@ -679,7 +699,9 @@ class _Warnings(logging.Handler):
     """Prints the libraries' warnings; `sys.stderr` is looked up anew, a live view replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"autotune: {record.getMessage()}", file=sys.stderr, flush=True)
+        from autotune.core.text import clean
+
+        print(clean(f"autotune: {record.getMessage()}"), file=sys.stderr, flush=True)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

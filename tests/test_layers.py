@@ -25,7 +25,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "core", "space", "devices", "workloads", "measure", "trial", "search", "results", "apps",
-        "version",
+        "version", "__main__",
     },
 }  # fmt: skip
 FRAMEWORKS = {"torch", "torch_npu", "transformers", "onnxruntime", "openvino", "mindspore"}

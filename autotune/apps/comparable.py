@@ -14,7 +14,7 @@ from autotune.core.records import Measurement, TrialRecord
 from autotune.core.units import parse_quantity
 from autotune.measure.paired import GATE_ALPHA, Rule
 from autotune.results.regression import Side
-from autotune.search.conditions import fingerprint_of, shown
+from autotune.search.conditions import fingerprint_of, is_same, shown
 from autotune.space.search_space import Confirm
 
 TOLERANCE = 0.05
@@ -165,7 +165,7 @@ def checked(
     differing = [
         name
         for name in dict.fromkeys((*ours, *theirs))
-        if name not in _NOT_SAID and _essence(name, ours) != _essence(name, theirs)
+        if name not in _NOT_SAID and not is_same(name, _essence(name, ours), _essence(name, theirs))
     ]
     texts = {
         name: f"{name}: A has {shown(name, ours.get(name))}, B has {shown(name, theirs.get(name))}"

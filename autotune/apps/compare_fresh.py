@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autotune.apps.comparable import (
     CompareOptions,
@@ -18,9 +19,9 @@ from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError, WrongOutput
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Answers, TrialRecord, Verdict
+from autotune.core.records import Answers, Config, TrialRecord, Verdict
 from autotune.core.units import format_duration, format_rate
-from autotune.measure.equal_work import combined, reference_of
+from autotune.measure.equal_work import Reference, combined, reference_of
 from autotune.measure.equal_work import compare as agree
 from autotune.measure.judge import SEARCH_ALPHA, judge
 from autotune.measure.paired import GATE_ALPHA, LOOKS, Rule, judge_pairs
@@ -192,20 +193,35 @@ def _ready(
         except TrialError as error:
             pairs.failures[index] = error
     if not pairs.failures:
-        _check_work(match, answers[0], answers[1], pairs)
+        reference = _check_work(match, answers[0], answers[1], pairs)
+        if reference is not None:
+            ready = [replace(side, check=partial(_hold_against, reference)) for side in ready]
     return ready[0], ready[1]
+
+
+def _hold_against(reference: Reference, _config: Config, answers: tuple[Answers, ...]) -> None:
+    """Raise WrongOutput if a session of either side answers otherwise than B did at first."""
+    try:
+        for one in answers:
+            agree(one, reference)
+    except WrongOutput as error:
+        raise WrongOutput(str(error).replace("the baseline", "B")) from None
 
 
 def _check_work(
     match: _Match, ours: tuple[Answers, ...], theirs: tuple[Answers, ...], pairs: Pairs
-) -> None:
-    """Whether both give the same outputs: what does other work is no faster or slower."""
+) -> Reference | None:
+    """Whether both give the same outputs: what does other work is no faster or slower.
+
+    Returns:
+        What later sessions are held against; None: nothing.
+    """
     a, b = (side.space for side in match.sides)
     if not (ours and theirs and a.trial.check_outputs and b.trial.check_outputs):
-        return
+        return None
     if a.trial.seed != b.trial.seed:
         pairs.notes.append("outputs are not compared: the two have different seeds")
-        return
+        return None
     try:
         reference = reference_of(theirs[0])
         agreement = combined([agree(answers, reference) for answers in ours])
@@ -215,9 +231,10 @@ def _check_work(
         else:
             text = str(error).replace("the baseline", "B")
             pairs.failures[0] = WrongOutput(f"{text} (--anyway compares speeds all the same)")
-        return
+        return None
     if agreement.untold:
         pairs.notes.append(f"outputs are not compared: {agreement.untold}")
+    return reference
 
 
 def _result(match: _Match, pairs: Pairs, elapsed_s: float) -> CompareResult:

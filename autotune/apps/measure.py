@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.apps.resolve import only_config, resolve, study_facts
@@ -19,6 +19,7 @@ from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
 from autotune.results.study_result import StudyFacts
 from autotune.results.words import config_text, trust_text
+from autotune.search.conditions import fingerprint_of
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.group import group_spec, trial_plan
 from autotune.trial.session import Launcher, open_session
@@ -37,11 +38,13 @@ class MeasureResult:
     Attributes:
         record: All sessions together; its throughput interval is over the sessions.
         sessions: What each session measured.
+        conditions: What makes its figures comparable, each in words.
     """
 
     facts: StudyFacts
     record: TrialRecord
     sessions: tuple[Measurement, ...]
+    conditions: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As `measure --json` prints it."""
@@ -50,6 +53,8 @@ class MeasureResult:
         return to_json_dict(
             {
                 "schema": 1,
+                "workload": self.facts.workload,
+                "device": self.facts.device,
                 "config": self.record.config.as_dict(),
                 "measurement": measurement,
                 "verdict": self.record.verdict,
@@ -61,6 +66,7 @@ class MeasureResult:
                     for session in self.sessions
                 ],
                 "origin": self.facts.origin,
+                "conditions": self.conditions,
                 "trust": trust_text(self.record),
                 "elapsed_s": self.record.duration_s,
             }
@@ -108,7 +114,10 @@ def measure(
         elapsed_s = launcher.now_s()
     record = _record(config, space, results, options.alpha, elapsed_s)
     return MeasureResult(
-        facts=facts, record=record, sessions=tuple(summarise(result) for result in results)
+        facts=facts,
+        record=record,
+        sessions=tuple(summarise(result) for result in results),
+        conditions=fingerprint_of(space, resolved.info),
     )
 
 

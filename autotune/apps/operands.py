@@ -25,6 +25,7 @@ from autotune.core.codec import from_json_dict
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Measurement, TrialRecord, Verdict
+from autotune.core.text import clean
 from autotune.results.study_result import Origin, StudyResult
 from autotune.results.words import config_text
 from autotune.space.loader import load_space, load_text
@@ -210,14 +211,28 @@ def _of_file(text: str, path: Path, select: str) -> Operand:
         verdict=Verdict(outcome=_outcome(data.get("verdict"))),
         measurements=(from_json_dict(Measurement, measurement),),
     )
-    origin = data.get("origin")
+    origin, conditions = data.get("origin"), _texts(data.get("conditions"))
+    unsaid = f"{path} does not name model and device: taken to be the same"
     return Operand(
         name=text,
         config=record.config,
         record=record,
+        fingerprint=conditions,
+        workload=_text(data.get("workload")),
+        device=_text(data.get("device")),
         origin=origin if origin in ("replayed", "simulated") else "measured",
-        notes=(f"{path} does not name model and device: taken to be the same",),
+        notes=() if conditions else (unsaid,),
     )
+
+
+def _texts(value: object) -> dict[str, str]:
+    """The conditions in a file, as far as they are texts; {}: it has none, as older ones."""
+    items = value.items() if isinstance(value, Mapping) else ()
+    return {name: clean(text) for name, text in items if isinstance(text, str)}
+
+
+def _text(value: object) -> str:
+    return clean(value) if isinstance(value, str) else ""
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

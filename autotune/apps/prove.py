@@ -21,6 +21,7 @@ from autotune.results.recommend import Ranking, candidates, decide
 from autotune.results.sustained import sustained, sustained_text
 from autotune.search.confirm import Needed, Setup, confirm
 from autotune.search.rate_confirm import confirm_rates
+from autotune.search.rounds import Check, unchecked
 from autotune.search.watch import Watch
 from autotune.space.search_space import SearchSpace
 from autotune.trial.session import Launcher
@@ -39,6 +40,7 @@ def prove(
     on_result: Callable[[Phase, int, Result], None],
     left_s: Callable[[], float | None],
     watch: Watch | None = None,
+    check: Check = unchecked,
 ) -> Recommendation:
     """Measure the finalists again and decide; the next best if all of them are refused.
 
@@ -46,6 +48,7 @@ def prove(
         on_progress: Told of every round. on_result: Given the raw results by record number.
         left_s: Seconds left of the budget of time, None: no limit.
         watch: On the machine; None: nothing is known of it.
+        check: Of the outputs of every session.
     """
     objective = space.objective
     fresh: dict[Config, TrialRecord] = {}
@@ -64,6 +67,7 @@ def prove(
             launcher=launcher,
             time_s=left_s(),
             watch=watch,
+            check=check,
             on_progress=on_progress,
             on_result=lambda phase, number, result, first=first: on_result(  # type: ignore[misc]
                 phase, first + number, result

@@ -40,7 +40,8 @@ from autotune.core.records import Phase, Recommendation, Result, TrialRecord
 from autotune.results.recommend import Ranking, decide, rank
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
 from autotune.search.conditions import fingerprint_of
-from autotune.search.storage import NoStorageError
+from autotune.search.guard import Guard
+from autotune.search.storage import NoStorageError, check_url
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
 from autotune.search.study_model import StudyModel
 from autotune.search.watch import Watch
@@ -86,6 +87,7 @@ def run(
         RunInterrupted: On Ctrl-C or SIGTERM, at once; what was done is kept.
     """
     view = view or View()
+    check_url(space.storage)
     resolved = resolve(space)
     facts = study_facts(resolved, command or again(space))
     directory = study_dir(studies_dir, resolved.space.study)
@@ -236,15 +238,17 @@ class _Run:
         return to_json_dict(basis)
 
     def _prove(self) -> Recommendation:
+        space = self.resolved.space
         return prove(
             self._ranking(self._insight()),
-            self.resolved.space,
+            space,
             self.resolved.info,
             self.launcher,
             on_progress=self.view.confirming,
             on_result=self._on_result,
             left_s=self._left_s,
             watch=self.watch,
+            check=Guard(self.study, space, self.resolved.info, self.launcher).check,
         )
 
     def _unproven(self) -> Recommendation:
@@ -290,6 +294,7 @@ class _Run:
             ending=ending,
             insight=from_json_dict(Insight, kept) if kept else None,
             warm_start=warm_start_of(self.study),
+            conditions=self.study.fingerprint,
         )
 
     def _reported(self, recommendation: Recommendation, ending: Ending) -> StudyResult:

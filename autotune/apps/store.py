@@ -107,6 +107,7 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
         report=report if report.is_file() else None,
         insight=known,
         warm_start=from_json_dict(WarmStart, start) if start else None,
+        conditions=stored.fingerprint,
     )
 
 

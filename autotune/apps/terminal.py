@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autotune.apps.view import Standing, View
 from autotune.core.objective import METRICS
 from autotune.core.records import Config, Measurement, TrialRecord
+from autotune.core.text import clean
 from autotune.core.units import format_duration
 from autotune.measure.noise import QUIET
 from autotune.results.front_view import front_lines
@@ -46,7 +47,7 @@ class PlainView(View):
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+        self._say: Callable[[str], None] = lambda text: say(clean(text))
         self._names: tuple[str, ...] = ()
 
     def resolved(self, facts: StudyFacts) -> None:
@@ -129,7 +130,7 @@ class LiveView(View):
         self._doing(text)
 
     def _doing(self, text: str) -> None:
-        self._now, self._since_s = text, time.monotonic()
+        self._now, self._since_s = clean(text), time.monotonic()
 
     def _print(self, text: str) -> None:
         if self._live is not None:

@@ -10,7 +10,7 @@ from statistics import median
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Measurement, TrialRecord
-from autotune.measure.knee import MOST_REPEATS, Knee, find_knee, next_points
+from autotune.measure.knee import MOST_REPEATS, REAL, Knee, find_knee, next_points
 from autotune.measure.noise import QUIET, speed_left
 
 TYPICAL_NOISE = 0.03  # of a figure that came without an interval
@@ -57,6 +57,12 @@ class BatchCurve:
             spent=frozenset(crashed | often),
             noise=_noise([r.measurement for r in tried if r.measurement is not None]),
         )
+
+    @property
+    def running_count(self) -> int:
+        """How many different sizes could be run."""
+        points = zip(self.sizes, self.throughput_per_s, strict=True)
+        return len({size for size, speed in points if speed > 0.0})
 
     def knee(self, share: float, grid: Sequence[int] = ()) -> Knee:
         """The knee as far as it is known, see `find_knee`; `grid`: sizes that may hold it too."""
@@ -107,10 +113,11 @@ def _point(
         return None, 1.0
     speed = getattr(measurement, METRICS[objective.goals[0].metric].field)
     strains = [_strain(measurement, limit) for limit in limits]
-    known = speed is not None and 0 < speed < math.inf and None not in strains
+    known = speed is not None and 1e3 * REAL[0] < speed < 1e-3 * REAL[1] and None not in strains
     if not known:
         return None, 1.0
-    return float(speed) / speed_left(measurement), max((s for s in strains if s), default=1.0)
+    strain = max((s for s in strains if s), default=1.0)
+    return float(speed) / speed_left(measurement), min(max(strain, REAL[0]), REAL[1])
 
 
 def _strain(measurement: Measurement, limit: Limit) -> float | None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.core.records import Floats, Ints
+from autotune.measure import arguments
 from autotune.measure.curve import draw_log_times
 
 Kind = Literal["inside", "outside_range", "flat", "none"]
@@ -31,6 +32,9 @@ MOST_REPEATS = 4  # of a size near the limit, which noise alone may put on the w
 REFINED = 3  # smaller knees are looked for while less than one in so many sizes is measured
 HIDDEN = 0.1  # probability of a knee among the unmeasured smaller sizes that is looked into
 LIKELY = 0.5  # an unmeasured size more likely than this to be the knee is measured
+MAX_POINTS = 1000  # of a curve: the work grows with their cube
+REAL = (1e-15, 1e15)  # items per second, or seconds: no real figure lies beyond
+LEAST_NOISE = 1e-6  # relative; below, what cannot be told apart would be
 CLIFF, STEP, DIP = 0.10, 0.05, 0.03  # least falls that are named, noise permitting
 
 
@@ -85,14 +89,15 @@ def find_knee(
     Args:
         batch_sizes: Sizes in any order; a size measured several times appears several times.
         throughput_per_s: Of each; 0 for a size that cannot run.
-        latency_p99_s: P99 of each; with `limit_s`, only sizes whose P99 holds, within 3 %, may be
-            used.
+        latency_p99_s: P99 of each, any figure for one that cannot run; with `limit_s`, only
+            sizes whose P99 holds, within 3 %, may be used.
         noise: Relative standard error of a single figure.
         grid: Further sizes that could be measured, so that the interval may reach them.
     Raises:
-        ValueError: Lengths differ, or a value is out of its range.
+        ValueError: Lengths differ, or a value is of another kind or out of its range.
     """
     curve = _curve(batch_sizes, throughput_per_s, latency_p99_s, limit_s, share, noise)
+    grid = [int(size) for size in arguments.sizes("grid", grid)]
     if not curve.sizes.size:
         return _no_knee(curve)
     beyond = np.append(curve.sizes, 2.0 * curve.sizes[-1])
@@ -153,10 +158,10 @@ def next_points(
         ValueError: As `find_knee`; or the grid is empty or lacks a measured size.
     """
     curve = _curve(batch_sizes, throughput_per_s, latency_p99_s, limit_s, share, noise)
-    every = np.unique(np.asarray(grid, dtype=np.float64))
+    every = np.unique(arguments.sizes("grid", grid))
     known = np.union1d(curve.sizes, curve.failed)
-    if not every.size or every[0] <= 0.0 or not np.isin(known, every).all():
-        raise ValueError("the grid must hold positive sizes, all measured ones among them")
+    if not every.size or not np.isin(known, every).all():
+        raise ValueError("the grid must hold sizes, all measured ones among them")
     if curve.remeasure:
         return curve.remeasure[:1]
     size_count = every.size
@@ -234,19 +239,27 @@ def _curve(
     noise: float,
 ) -> _Curve:
     """Check the arguments and average repeated measurements."""
-    sizes = np.asarray(batch_sizes, dtype=np.float64)
-    speed = np.asarray(throughput_per_s, dtype=np.float64)
-    if sizes.ndim != 1 or sizes.shape != speed.shape:
+    sizes = arguments.sizes("batch_sizes", batch_sizes)
+    speed = arguments.reals("throughput_per_s", throughput_per_s)
+    if sizes.shape != speed.shape:
         raise ValueError(f"{sizes.size} batch sizes but {speed.size} throughputs")
-    if (
-        not (np.isfinite(sizes) & (sizes > 0)).all()
-        or not (np.isfinite(speed) & (speed >= 0)).all()
-    ):
-        raise ValueError("batch sizes must be positive and throughputs not negative, all finite")
-    if not 0.0 < share <= 1.0 or not 0.0 < noise < 1.0:
-        raise ValueError(f"share and noise lie between 0 and 1, found {share} and {noise}")
+    if np.unique(sizes).size > MAX_POINTS:
+        raise ValueError(f"batch_sizes: more than {MAX_POINTS} different ones")
+    if ((speed != 0.0) & ((speed < REAL[0]) | (speed > REAL[1]))).any():
+        raise ValueError(
+            f"throughput_per_s: each is 0 or from {REAL[0]:g} to {REAL[1]:g}, found "
+            f"{speed.min():g} to {speed.max():g}"
+        )
+    share, noise = arguments.real("share", share), arguments.real("noise", noise)
+    if not 0.0 < share <= 1.0 or not LEAST_NOISE <= noise < 1.0:
+        raise ValueError(
+            f"share lies between 0 and 1, noise between {LEAST_NOISE:g} and 1, found {share:g} "
+            f"and {noise:g}"
+        )
     if (limit_s is None) != (latency_p99_s is None):
         raise ValueError("latency_p99_s and limit_s go together")
+    if limit_s is not None and arguments.real("limit_s", limit_s) <= 0.0:
+        raise ValueError(f"limit_s is above 0, found {limit_s:g}")
     runs = speed > 0.0
     unique, at = np.unique(sizes[runs], return_inverse=True)
     counts = np.bincount(at, minlength=unique.size).astype(np.float64)
@@ -256,9 +269,14 @@ def _curve(
 
     latency = None
     if latency_p99_s is not None:
-        latency = np.asarray(latency_p99_s, dtype=np.float64)
-        if latency.shape != sizes.shape or not (np.isfinite(latency) & (latency > 0))[runs].all():
-            raise ValueError("latencies must be positive and finite, one for each size that runs")
+        latency = arguments.reals("latency_p99_s", latency_p99_s, finite=False)
+        if latency.shape != sizes.shape:
+            raise ValueError(f"{sizes.size} batch sizes but {latency.size} latencies")
+        if not ((latency >= REAL[0]) & (latency <= REAL[1]))[runs].all():
+            raise ValueError(
+                "latencies must be positive and finite, one for each size that runs, from "
+                f"{REAL[0]:g} to {REAL[1]:g} s"
+            )
         latency = mean(latency[runs])
     average = mean(speed[runs])
     isolated = _isolated(unique, average) & (counts < 2)

@@ -15,6 +15,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from autotune.measure.arguments import flags, real
+
 MIN_BLOCKS, MAX_BLOCKS = 20, 100
 MIN_BLOCK_LENGTH = 200  # long enough that blocks are nearly independent of each other
 CLEAR_EXCESS = 1.5  # an estimate below this many floors may be chance; above, it is widened
@@ -78,17 +80,21 @@ def judge_tail(
     """Judge whether at most a share 1 - `quantile` of requests is over a limit.
 
     Args:
-        over_limit: Whether each sample was over the limit, in time order.
+        over_limit: Whether each sample was over the limit, in time order; not the latencies.
+        quantile: Strictly between 0 and 1.
         alpha: Probability, at most, of a false "pass", and of a false "fail".
         variance_floor: Least number of samples that count as one, see `variance_floor_for`:
             a short series cannot show by itself how dependent its samples are.
+    Returns:
+        Without a sample: undecided, its estimate NaN.
     Raises:
-        ValueError: An argument is out of its range.
+        ValueError: An argument is of another kind, or out of its range.
     """
-    _check_levels(quantile, alpha)
-    if not variance_floor >= 1.0:
-        raise ValueError(f"variance_floor is at least 1, found {variance_floor}")
-    over = np.asarray(over_limit, dtype=bool).ravel()
+    quantile, alpha = _levels(quantile, alpha)
+    variance_floor = real("variance_floor", variance_floor)
+    if variance_floor < 1.0:
+        raise ValueError(f"variance_floor is at least 1, found {variance_floor:g}")
+    over = flags("over_limit", over_limit)
     n, target = over.size, 1.0 - quantile
     share = float(over.mean()) if n else math.nan
     ratio = variance_ratio(over, variance_floor)
@@ -196,7 +202,7 @@ def calls_needed(quantile: float, alpha: float, variance_floor: float = 1.0) -> 
     Raises:
         ValueError: A level is out of its range, or the floor is not finite.
     """
-    _check_levels(quantile, alpha)
+    quantile, alpha = _levels(quantile, alpha)
     if not 1.0 <= variance_floor < math.inf:
         raise ValueError(f"variance_floor is at least 1 and finite, found {variance_floor}")
     return math.ceil(variance_floor * math.log(alpha) / math.log(quantile) - 1e-9)
@@ -223,11 +229,13 @@ def look_alpha(alpha: float, look_count: int = MAX_LOOKS) -> float:
     return alpha * ((0.68, 0.51)[look_count - 2] + 0.024 * math.log(alpha))
 
 
-def _check_levels(quantile: float, alpha: float) -> None:
+def _levels(quantile: float, alpha: float) -> tuple[float, float]:
+    quantile, alpha = real("quantile", quantile), real("alpha", alpha)
     if not 0.0 < quantile < 1.0:
         raise ValueError(f"quantile lies between 0 and 1, found {quantile}")
     if not 0.0 < alpha < 0.5:
         raise ValueError(f"alpha lies between 0 and 0.5, found {alpha}")
+    return quantile, alpha
 
 
 def _bounds(share: float, n: float, alpha: float) -> tuple[float, float]:

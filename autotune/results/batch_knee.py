@@ -23,6 +23,7 @@ class StudyKnee:
         knee: What the curve shows. `share`: of the peak that was asked for.
         config: The configuration at the knee, `peak` the one at the peak; None if no size may
             be used.
+        size_count: Batch sizes of that curve that were measured.
         curve_count: Curves that were measured; each differs from the others in more than its
             batch size.
     """
@@ -31,6 +32,7 @@ class StudyKnee:
     share: float
     config: Config | None = None
     peak: Config | None = None
+    size_count: int = 0
     curve_count: int = 0
 
     @property
@@ -40,8 +42,19 @@ class StudyKnee:
 
     @property
     def is_unknown(self) -> bool:
-        """True if too little is measured to speak of a knee."""
+        """True if there is no knee to speak of; `why_unknown` says why."""
         return self.config is None or self.knee.kind == "none"
+
+    @property
+    def why_unknown(self) -> str:
+        """Why there is no knee, in words; empty if there is one."""
+        if not self.is_unknown:
+            return ""
+        if self.size_count == 0:
+            return "no batch size could be measured"
+        if self.config is None:
+            return "no measured batch size is sure to hold the limits"
+        return "fewer than three batch sizes are known"
 
     def contender(self, records: Iterable[TrialRecord]) -> Config | None:
         """The smallest tested configuration that may be the knee as well; None if there is none."""
@@ -88,7 +101,9 @@ def study_knee(
         for config, own in families.items()
     ]
     empty = _of_family(Config(), BatchCurve.of((), objective), share, 0, ())
-    return max(found, key=lambda k: (not k.is_unknown, k.throughput_per_s), default=empty)
+    return max(
+        found, key=lambda k: (not k.is_unknown, k.throughput_per_s, k.size_count), default=empty
+    )
 
 
 def _of_family(
@@ -104,6 +119,7 @@ def _of_family(
         share=share,
         config=at(knee.batch_size),
         peak=at(knee.peak_batch_size),
+        size_count=curve.running_count,
         curve_count=curve_count,
     )
 

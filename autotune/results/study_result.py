@@ -97,6 +97,7 @@ class StudyResult:
         report: Where the report is, None if none was written.
         insight: What the search's model believes; None where there is none.
         warm_start: None if no earlier study was followed.
+        conditions: What makes its figures comparable, each in words.
     """
 
     facts: StudyFacts
@@ -106,11 +107,17 @@ class StudyResult:
     report: Path | None = None
     insight: Insight | None = None
     warm_start: WarmStart | None = None
+    conditions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
-        """confirmed, unconfirmed, undecided, infeasible, or failed: nothing could be measured."""
-        if self.recommendation.record is None and self.trial_count and not self.has_figures:
+        """confirmed, unconfirmed, undecided, infeasible, or failed: nothing could be measured.
+
+        As long as no trial is complete, it is undecided.
+        """
+        if not self.trial_count:
+            return "undecided"
+        if self.recommendation.record is None and not self.has_figures:
             return "failed"
         return self.recommendation.status
 

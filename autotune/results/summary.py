@@ -196,11 +196,7 @@ def _accuracy_figure(accuracy: Mapping[str, float]) -> Figure:
 def _knee_figure(result: StudyResult, found: StudyKnee) -> Figure:
     knee = found.knee
     if found.is_unknown or knee.interval is None:
-        return Figure(
-            name="Knee",
-            figure="unknown",
-            detail="fewer than three batch sizes are known",
-        )
+        return Figure(name="Knee", figure="unknown", detail=found.why_unknown)
     low, high = knee.interval
     where = "sure to 90 %" if low == high else f"between {low} and {high} (90 %)"
     shape = {

@@ -43,6 +43,8 @@ def to_json(result: StudyResult) -> dict[str, Any]:
     data: dict[str, Any] = {
         "schema": JSON_SCHEMA,
         "study": result.facts.study,
+        "workload": result.facts.workload,
+        "device": result.facts.device,
         "status": result.status,
         "config": record.config.as_dict() if record else None,
         "measurement": _measurement(record.measurement) if record else None,
@@ -62,6 +64,7 @@ def to_json(result: StudyResult) -> dict[str, Any]:
         "insight": _insight(result.insight),
         **_goals(result),
         "origin": result.facts.origin,
+        "conditions": result.conditions,
         "trust": trust_text(judged) if judged and judged.measurement else None,
         "warm_start": to_json_dict(result.warm_start) if result.warm_start else None,
         "complete": result.ending.complete,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autotune.core.objective import METRICS, Objective
 from autotune.core.records import FILE_RUNTIMES, WorkloadSpec
 from autotune.core.units import format_quantity
 from autotune.devices.base import DeviceInfo
+from autotune.space.runtimes import runtimes_of
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import is_file
 from autotune.workloads.exported import read_model
@@ -19,10 +21,23 @@ from autotune.workloads.user_code import neighbours
 _LIMITS = "limits."  # before the metric's name, as in a space file
 MAX_HASHED_BYTES = 64 * 2**20
 
+VERSION = "version of "
+"""Before a package's name."""
+
+_PACKAGES = {
+    "torch": ("torch",),
+    "torchair": ("torch",),
+    "graph": ("torch",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-cann"),
+    "openvino": ("openvino",),
+}
+"""By runtime the packages that bring it, of which the first that is installed counts."""
+
 
 def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
     """The conditions that make figures of a study comparable, each in words."""
     workload, trial = space.workload, space.trial
+    versions = {**_runtime_versions(space), **info.versions}
     window = f"{trial.duration_s:g} s" if trial.duration_s else f"{trial.iterations} iterations"
     return {
         "workload": " ".join(part for part in (workload.kind, _model(workload)) if part),
@@ -38,8 +53,15 @@ def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         **_objective(space.objective),
         "trial": f"{window}, seed {trial.seed}",
         "python": platform.python_version(),
-        **{f"version of {name}": version for name, version in sorted(info.versions.items())},
+        **{f"{VERSION}{name}": text for name, text in sorted(versions.items())},
     }
+
+
+def is_same(name: str, old: str | None, new: str | None) -> bool:
+    """Whether a condition has not changed; a version that nobody kept may have been any."""
+    if name.startswith(VERSION) and not (old and new):
+        return True
+    return (old or "") == (new or "")
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
@@ -48,7 +70,7 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     return [
         f"{name} was {shown(name, old.get(name))}, now {shown(name, new.get(name))}"
         for name in names
-        if old.get(name, "") != new.get(name, "")
+        if not is_same(name, old.get(name), new.get(name))
     ]
 
 
@@ -73,6 +95,8 @@ def _model(workload: WorkloadSpec) -> str:
 def _objective(objective: Objective) -> dict[str, str]:
     load = objective.load
     rate = "" if load.rate_per_s is None else f" {load.rate_per_s:g}/s"
+    if load.clients is not None:
+        rate = f" {load.clients} clients"
     return {
         "objective": objective.name,
         "goals": ("front of " if objective.front else "")
@@ -80,6 +104,7 @@ def _objective(objective: Objective) -> dict[str, str]:
             f"{METRICS[g.metric].better} {g.metric} x{g.weight:g}" for g in objective.goals
         ),
         "load": f"{load.kind}{rate} {load.trace}".strip(),
+        **({"load file": _digest(Path(load.trace))} if is_file(Path(load.trace)) else {}),
         **{f"{_LIMITS}{limit.metric}": repr(limit.bound) for limit in objective.limits},
     }
 
@@ -90,6 +115,19 @@ def shown(name: str, text: str | None) -> str:
         return "none"
     metric = METRICS.get(name.removeprefix(_LIMITS)) if name.startswith(_LIMITS) else None
     return format_quantity(float(text), metric.unit) if metric else text
+
+
+def _runtime_versions(space: SearchSpace) -> dict[str, str]:
+    """Versions of the packages that run the model, in every runtime it may have."""
+    found: dict[str, str] = {}
+    for runtime in runtimes_of(space.params, space.workload):
+        for package in _PACKAGES.get(runtime, ()):
+            try:
+                found[package] = version(package)
+            except PackageNotFoundError:
+                continue
+            break
+    return found
 
 
 def _content(workload: WorkloadSpec) -> dict[str, str]:

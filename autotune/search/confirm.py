@@ -33,11 +33,13 @@ from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
 from autotune.measure.tail import MAX_LOOKS, look_alpha
 from autotune.search.rounds import (
+    Check,
     Entrant,
     Outcomes,
     fits_in_memory,
     ran_out_of_memory,
     run_round,
+    unchecked,
 )
 from autotune.search.schedule import FILL_SHARE, MIN_ROUNDS, Schedule
 from autotune.search.turns import turn_rates
@@ -93,6 +95,7 @@ class Setup:
     Attributes:
         time_s: Seconds left on the launcher's clock; None: no limit.
         watch: On the machine; None: nothing is known of it.
+        check: Of the outputs of every session.
         on_progress: Told of every round.
         on_result: Given every configuration's raw result, under its record's number.
     """
@@ -102,6 +105,7 @@ class Setup:
     launcher: Launcher
     time_s: float | None = None
     watch: Watch | None = None
+    check: Check = unchecked
     on_progress: Callable[[str], None] = lambda text: None
     on_result: Callable[[Phase, int, Result], None] = lambda phase, number, result: None
 
@@ -241,6 +245,7 @@ class _Run:
             number=number,
             duration_s=self.plan.duration_s,
             together=self.together,
+            check=self.setup.check,
         )
 
     def _take_turns(self) -> None:

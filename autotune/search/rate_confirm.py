@@ -167,6 +167,7 @@ class _Run:
             spec = group_spec(entrant.config, self._space, self._setup.info)
             timeout_s = self._space.trial.timeout_s
             with open_session(spec, self._launcher, timeout_s=timeout_s) as session:
+                self._setup.check(entrant.config, session.answers)
                 plan = search.plan
                 if plan is not None and not plan.load.is_open:
                     search.measure(session, plan)  # back to back; the first window follows it

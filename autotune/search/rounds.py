@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from autotune.core.errors import OutOfMemory, TrialError
-from autotune.core.records import Config, Plan, Result, TrialRecord, Window
+from autotune.core.records import Answers, Config, Plan, Result, TrialRecord, Window
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
 from autotune.trial.group import group_spec, trial_plan
@@ -55,15 +55,25 @@ class Entrant:
 
 
 Outcomes = Mapping[Config, "Result | TrialError"]
+Check = Callable[[Config, tuple[Answers, ...]], object]
+
+
+def unchecked(config: Config, answers: tuple[Answers, ...]) -> None:
+    """Any outputs will do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """An entrant with what it is run in: those of one round may differ in all of it."""
+    """An entrant with what it is run in: those of one round may differ in all of it.
+
+    Attributes:
+        check: Raises WrongOutput if what its instances answer is not what it should be.
+    """
 
     entrant: Entrant
     space: SearchSpace
     info: DeviceInfo
+    check: Check = unchecked
 
     def open(self, launcher: Launcher) -> Session:
         """A fresh session of it.
@@ -114,13 +124,16 @@ def run_round(
     number: int,
     duration_s: float,
     together: bool,
+    check: Check = unchecked,
 ) -> Outcomes:
     """One round of entrants of the same space, see `run_side_by_side`.
 
+    Args:
+        check: Of everyone's outputs.
     Returns:
         What came of each, a TrialError where it failed.
     """
-    order = [Contestant(entrant=e, space=space, info=info) for e in entrants]
+    order = [Contestant(entrant=e, space=space, info=info, check=check) for e in entrants]
     outcomes = run_side_by_side(
         order, launcher, number=number, duration_s=duration_s, together=together
     )
@@ -163,6 +176,7 @@ def _in_turns(
         for index, runner in enumerate(runners):
             try:
                 session = stack.enter_context(runner.open(launcher))
+                runner.check(runner.entrant.config, session.answers)
                 session.warm_up(_plan(runner.space, number, (Window(duration_s=duration_s),)))
                 live.append((index, session))
             except TrialError as error:
@@ -185,6 +199,7 @@ def _alone(
 ) -> Result | TrialError:
     try:
         with runner.open(launcher) as session:
+            runner.check(runner.entrant.config, session.answers)
             return session.measure(_plan(runner.space, number, (Window(duration_s=duration_s),)))
     except TrialError as error:
         return error

@@ -16,7 +16,7 @@ import optuna
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalStorage
 
-from autotune.core.errors import StorageError
+from autotune.core.errors import StorageError, UsageError
 from autotune.search.journal import JournalFile, JournalLock
 
 log = logging.getLogger(__name__)
@@ -42,18 +42,47 @@ def open_storage(url: str, study_dir: Path, *, read_only: bool = False) -> BaseS
             directory) or postgresql+psycopg://user:password@host/database.
         read_only: Change nothing; a storage that is not there is a `NoStorageError`.
     Raises:
+        UsageError: As of `check_url`.
         StorageError: One line with the cause, the password left out.
     """
+    check_url(url)
     if url == "journal":
         return _open_journal(study_dir, read_only=read_only)
+    with storage_errors(url):
+        return _open_database(_with_driver(url), read_only=read_only)
+
+
+def check_url(url: str) -> None:
+    """Refuse what names no storage on any machine.
+
+    Raises:
+        UsageError: One line with what can be written, the password left out.
+    """
+    if url == "journal":
+        return
     if "://" not in url:
-        raise StorageError(
+        raise UsageError(
             f"storage {url!r} is unknown; write journal, sqlite:///file.db or "
             "postgresql+psycopg://user:password@host/database"
         )
-    url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
-    with storage_errors(url):
-        return _open_database(url, read_only=read_only)
+    import sqlalchemy
+    import sqlalchemy.exc
+
+    try:
+        parsed = sqlalchemy.make_url(_with_driver(url))
+        parsed.get_dialect()
+    except ImportError:
+        return  # the driver's own matter
+    except sqlalchemy.exc.NoSuchModuleError:
+        raise UsageError(f"storage {shown(url)}: no such kind of database") from None
+    except (sqlalchemy.exc.ArgumentError, ValueError) as error:
+        raise UsageError(f"storage {shown(url)}: {_cause(error, url)}") from None
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise UsageError("storage sqlite: a file is needed, as in sqlite:///study.db")
+
+
+def _with_driver(url: str) -> str:
+    return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
 
 
 def from_anywhere(url: str) -> str:
@@ -171,8 +200,6 @@ def _open_database(url: str, *, read_only: bool) -> BaseStorage:
 def _engine_kwargs(url: Any, *, read_only: bool) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         path = Path(url.database or "")
-        if url.database in (None, "", ":memory:"):
-            raise StorageError("storage sqlite: a file is needed, as in sqlite:///study.db")
         if path.is_dir():
             raise StorageError(f"storage {url}: {path} is a directory")
         if not path.absolute().parent.is_dir():
@@ -197,13 +224,10 @@ def _is_disconnect(error: BaseException) -> bool:
 
 def _cause(error: BaseException, url: str) -> str:
     """The first line of what the driver says, with a hint where one helps."""
-    import sqlalchemy.exc
 
     innermost = error.__cause__ or error
     if isinstance(error, ImportError) or isinstance(innermost, ImportError):
         return f"its driver is not installed ({innermost}); pip install the driver of this URL"
-    if isinstance(innermost, sqlalchemy.exc.NoSuchModuleError):
-        return "no such kind of database"
     original = getattr(innermost, "orig", None) or innermost
     text = next((line for line in str(original).splitlines() if line.strip()), repr(original))
     if "database is locked" in text:

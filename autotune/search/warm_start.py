@@ -31,6 +31,7 @@ from autotune.core.records import (
     Verdict,
 )
 from autotune.measure.noise import QUIET, speed_left
+from autotune.search.conditions import is_same
 from autotune.search.proposer import PROBES
 from autotune.search.study_model import StudyModel
 from autotune.space.search_space import Parameter, SearchSpace
@@ -38,6 +39,7 @@ from autotune.space.search_space import Parameter, SearchSpace
 MAX_TRIALS = 60  # of an earlier study are kept
 LEAST_TRIALS = 3  # measured ones, below which a study has nothing to advise
 TURNS = (1, 2, 4, 6, 8, 10)  # trials that were begun when advice is asked for; the first is sure
+MAX_NAME_CHARS = 500  # of a study, or of a condition, which may be a file's path
 LAST_TIME_S = 253_402_214_400.0  # the last day of the year 9999, Unix time
 NEAR = 1.5  # ratio up to which a number that is no choice stands for the nearest one
 
@@ -78,7 +80,7 @@ class PastStudy:
         best: What it recommended; None if nothing held its limits.
 
     Raises:
-        ValueError: It ended at no time that a calendar has.
+        ValueError: It ended at no time that a calendar has, or holds a name that cannot be shown.
     """
 
     study: str
@@ -91,6 +93,9 @@ class PastStudy:
     def __post_init__(self) -> None:
         if not 0 <= self.ended_at_s < LAST_TIME_S:
             raise ValueError(f"an earlier study cannot have ended at {self.ended_at_s:g} s")
+        names = (self.study, *self.conditions)
+        if not all(0 < len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
+            raise ValueError("it holds a name that cannot be shown")
 
 
 # --- what is kept ------------------------------------------------------------------------------
@@ -203,7 +208,7 @@ def differing(past: PastStudy, conditions: Mapping[str, str]) -> tuple[str, ...]
     return tuple(
         name
         for name in names
-        if name not in _NO_MATTER and then.get(name, "") != conditions.get(name, "")
+        if name not in _NO_MATTER and not is_same(name, then.get(name), conditions.get(name))
     )
 
 

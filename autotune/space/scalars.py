@@ -119,6 +119,15 @@ def one_of(names: Iterable[str]) -> Callable[[Node], str]:
     return read
 
 
+def storage(node: Node) -> str:
+    """journal, or the URL of a database."""
+    word = text(node)
+    if word != "journal" and "://" not in word:
+        known = ("journal", "sqlite:///file.db", "postgresql+psycopg://user:password@host/database")
+        raise ValueError(f"unknown value '{shown(word)}'; {nearest(word, known)}")
+    return word
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """ "did you mean ...?", or all that is known where nothing is near."""
     names = tuple(known)

@@ -168,7 +168,7 @@ class SpaceFile(Section):
     sampler: Annotated[str, BeforeValidator(scalars.one_of(SAMPLERS))] = "auto"
     warm_start: Annotated[bool, BeforeValidator(scalars.switch)] = True
     confirm: AnyNode | None = None
-    storage: Text = "journal"
+    storage: Annotated[str, BeforeValidator(scalars.storage)] = "journal"
 
 
 def problems(error: ValidationError) -> list[tuple[Path, str]]:

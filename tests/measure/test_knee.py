@@ -9,6 +9,8 @@ import pytest
 
 from autotune.measure.knee import Knee, find_knee, next_points
 
+SIZES = (1, 2, 4, 8)
+
 BENCH = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "knee.py"))
 
 # Published figures. Ascend/ModelZoo-PyTorch, README.md under ACL_PyTorch/contrib/: SE-ResNeXt50,
@@ -171,6 +173,22 @@ def test_repeats_count_as_one_better_figure():
     [
         ({"batch_sizes": (1, 2)}, "2 batch sizes but 3 throughputs"),
         ({"batch_sizes": (0, 1, 2)}, "positive"),
+        ({"batch_sizes": (1.5, 2, 4)}, "whole numbers"),
+        ({"batch_sizes": (1, 2, 10**30)}, "too large"),
+        ({"batch_sizes": (True, True, True)}, "found True"),
+        ({"batch_sizes": "124"}, "a list or an array"),
+        ({"batch_sizes": ((1, 2), (4,))}, "not alike"),
+        ({"throughput_per_s": (1.0, None, 2.0)}, "found None"),
+        ({"throughput_per_s": (1.0, -1.0, 2.0)}, "0 or from"),
+        ({"throughput_per_s": (1e300, 1.0, 2.0)}, "0 or from"),
+        ({"throughput_per_s": (1.0, 2.0, "3")}, "found '3'"),
+        ({"share": None}, "share is a number"),
+        ({"noise": math.nan}, "noise is a number"),
+        ({"limit_s": 0.0, "latency_p99_s": (1.0, 1.0, 1.0)}, "limit_s is above 0"),
+        ({"limit_s": "1s", "latency_p99_s": (1.0, 1.0, 1.0)}, "limit_s is a number"),
+        ({"limit_s": 1.0, "latency_p99_s": (1.0, 1.0)}, "3 batch sizes but 2 latencies"),
+        ({"grid": (0, 1)}, "grid: sizes are positive"),
+        ({"batch_sizes": range(1, 1002), "throughput_per_s": [1.0] * 1001}, "more than 1000"),
         ({"throughput_per_s": (1.0, math.nan, 2.0)}, "finite"),
         ({"share": 0.0}, "share"),
         ({"noise": 0.0}, "noise"),
@@ -182,6 +200,19 @@ def test_refuses(arguments, message):
     plain = {"batch_sizes": (1, 2, 4), "throughput_per_s": (1.0, 2.0, 3.0)}
     with pytest.raises(ValueError, match=message):
         find_knee(**{**plain, **arguments})
+
+
+def test_the_latency_of_a_size_that_cannot_run_does_not_matter():
+    arguments = {"batch_sizes": SIZES, "throughput_per_s": (100.0, 190.0, 300.0, 0.0), "limit_s": 1}
+    latency = [0.1, 0.2, 0.3]
+    found = {find_knee(**arguments, latency_p99_s=[*latency, x]) for x in (0.0, math.nan, 9.0)}
+    assert len(found) == 1 and found.pop().batch_size == 4
+
+
+@pytest.mark.parametrize("speed", [(1e-15,) * 4, (1e15,) * 4, (1e-15, 1e15, 1e-15, 1e15)])
+def test_figures_far_from_any_real_one_break_nothing(speed):
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        assert find_knee(SIZES, speed, noise=1e-6).batch_size in SIZES
 
 
 # --- under a limit -------------------------------------------------------------------------------

@@ -136,6 +136,41 @@ def test_refuses(wrong):
         judge_tail([False] * 500, **wrong)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [0.003, 0.021],  # latencies, not yet compared with a limit
+        np.array([0, 2]),
+        [math.nan] * 500,
+        [None],
+        ["a"],
+        [[True], [True, False]],
+        np.zeros((20, 50), dtype=bool),
+        True,
+        None,
+        "abc",
+        {True, False},
+        (False for _ in range(5)),
+    ],
+)
+def test_only_truth_values_in_a_row_are_judged(odd):
+    with pytest.raises(ValueError, match="over_limit"):
+        judge_tail(odd)
+
+
+@pytest.mark.parametrize("odd", [math.nan, "0.9", None, [0.9], True])
+@pytest.mark.parametrize("name", ["quantile", "alpha", "variance_floor"])
+def test_levels_are_numbers(name, odd):
+    with pytest.raises(ValueError, match=f"{name} is a number"):
+        judge_tail([False] * 500, **{name: odd})
+
+
+def test_ones_and_zeros_are_truth_values():
+    plain = [index % 300 == 0 for index in range(3000)]
+    for same in (list(map(int, plain)), np.array(plain, dtype=np.uint8), list(map(float, plain))):
+        assert judge_tail(same) == judge_tail(plain)
+
+
 # --- dependence ----------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from search_fakes import FINGERPRINT, make_space, record_of
 
-from autotune.core.errors import StorageError
+from autotune.core.errors import StorageError, UsageError
 from autotune.search import storage as storage_module
 from autotune.search.storage import open_storage, shown
 from autotune.search.study import Asked, StoredStudy, Study
@@ -24,14 +24,8 @@ from autotune.search.study import Asked, StoredStudy, Study
     [
         ("sqlite:////proc/x.db", "unable to open database file"),
         ("sqlite:///no/such/dir/x.db", "the directory no/such/dir does not exist"),
-        ("sqlite://", "a file is needed"),
-        ("sqlite:///:memory:", "a file is needed"),
         ("postgresql://u:secret@127.0.0.1:1/d", "refused"),
-        ("postgresql+psycopg://u:secret@127.0.0.1:x/d", ""),
         ("mysql://u:secret@127.0.0.1/d", "driver is not installed"),
-        ("nonsense://u:secret@h/d", "no such kind of database"),
-        ("foo", "unknown"),
-        ("{tmp}", "unknown"),
         ("sqlite:///{tmp}", "is a directory"),
         ("sqlite:///{tmp}/text.txt", "not a database"),
     ],
@@ -46,6 +40,27 @@ def test_an_unusable_storage_says_why_in_one_line(url: str, cause: str, tmp_path
     assert "secret" not in message
     assert caught.value.exit_code == 4
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("foo", "unknown"),
+        ("/some/path", "unknown"),
+        ("sqlite://", "a file is needed"),
+        ("sqlite:///:memory:", "a file is needed"),
+        ("nonsense://u:secret@h/d", "no such kind of database"),
+        ("sqlite+nonsense:///x.db", "no such kind of database"),
+        ("postgresql+psycopg://u:secret@127.0.0.1:x/d", "storage"),
+    ],
+)
+def test_what_names_no_storage_is_a_mistake_of_the_user(
+    url: str, cause: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=cause) as caught:
+        open_storage(url, tmp_path / "s")
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_url_is_shown_without_its_password() -> None:
