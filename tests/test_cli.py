@@ -440,6 +440,27 @@ def test_a_signal_before_anything_has_begun_ends_in_one_line(place: Path) -> Non
     assert ended.stderr == "autotune: interrupted\n"
 
 
+@pytest.mark.parametrize("module", ["typer", "autotune.apps.run", "autotune.apps.library"])
+def test_a_signal_before_a_study_exists_leaves_one_json_object(module: str, place: Path) -> None:
+    code = (
+        "import builtins, os, signal, sys\n"
+        "from autotune.__main__ import main\n"
+        "sys.argv = ['autotune', 'run', '--space', 'small.yaml', '--json']\n"
+        "load = builtins.__import__\n"
+        "def strike(name, *rest):\n"
+        f"    if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return load(name, *rest)\n"
+        "builtins.__import__ = strike\n"
+        "main()"
+    )
+    ended = scripted(place, code)
+    assert ended.returncode == 130
+    assert ended.stderr == "autotune: interrupted\n"
+    told = json.loads(ended.stdout)
+    assert told["stopped"] == "interrupted" and told["config"] is None and not told["complete"]
+    assert not (place / "studies").exists()
+
+
 def test_a_signal_within_exec_ends_with_the_exit_code_of_an_interruption(place: Path) -> None:
     # Whatever is made of that exception, `python -m` would kill itself at its end.
     code = (

@@ -151,7 +151,8 @@ def simulations(
             max_delay_s,
             [-math.inf] * servers,
         )
-        yield np.repeat(ends_s, np.diff(bounds, append=count)) - arrivals_s
+        ends = np.array(ends_s, dtype=np.float64)
+        yield np.repeat(ends, np.diff([*bounds, count])) - arrivals_s
 
 
 def _serve(

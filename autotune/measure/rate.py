@@ -521,7 +521,7 @@ def _judged(goal: RateGoal, looks: Sequence[Evidence]) -> Evidence:
     last = looks[-1]
     rate, service = last.rate_per_s, last.service
     real = sum(look.over_count for look in looks)
-    n = sum(look.request_count for look in looks)
+    n = max(sum(look.request_count for look in looks), 1)  # none may come within a short window
     counts = np.zeros(REPEATS)
     for look in looks:
         counts += _window_counts(goal, service, rate, look.seed, look.duration_s)

@@ -286,6 +286,7 @@ class _Run:
                 comparison
                 for config in known
                 if self.baseline is not None and config != self.baseline
+                if config not in self.failures
                 if (comparison := self._comparison(config, self.baseline)) is not None
             ),
             notes=tuple(self.notes),

@@ -63,7 +63,7 @@ class _Entrant:
     @property
     def result(self) -> RateResult | None:
         """What its search has come to; None if it failed, or has measured nothing."""
-        return self.search.result() if self.search.measured and self.error is None else None
+        return self.search.result() if self.search.has_calls and self.error is None else None
 
     @property
     def shown_per_s(self) -> float:
@@ -126,7 +126,7 @@ class _Run:
                 self._measure(entrant, number)
 
     def _out_of_time(self) -> str:
-        missing = sum(not e.search.measured for e in self._entrants)
+        missing = sum(not e.search.has_calls for e in self._entrants)
         if missing:
             return f"{missing} of {len(self._entrants)} finalists were not measured again " + (
                 "for lack of time"
@@ -197,7 +197,7 @@ class _Run:
 
     def confirmation(self) -> Confirmation:
         """Records and comparisons of all rounds."""
-        known = [e for e in self._entrants if e.error is not None or e.search.measured]
+        known = [e for e in self._entrants if e.error is not None or e.search.has_calls]
         results = {e.config: r for e in known if (r := e.result) is not None}
         base = next((e for e in known if e.config == self._base and e.config in results), None)
         comparisons = [

@@ -123,6 +123,11 @@ class RateSearch:
         return next_plan(self.goal, self.history)
 
     @property
+    def has_calls(self) -> bool:
+        """True if anything was measured: at a low rate no request may come within a window."""
+        return any(samples.start_s.size for samples in self.measured.values())
+
+    @property
     def promise_per_s(self) -> float:
         """The rate that it may come to, infinite if nothing is known yet."""
         return self.history[-1].target.rate_per_s if self.history else float("inf")
@@ -164,7 +169,7 @@ class RateSearch:
             self._warm = session
 
     def result(self) -> RateResult:
-        """What it has come to; something has been measured."""
+        """What it has come to; it has calls."""
         finding = conclude(self.goal, self.history)
         samples = self._shown(finding)
         measurement = replace(
@@ -193,7 +198,7 @@ class RateSearch:
             if self.history[index].kind == "look" and self.history[index].rate_per_s == rate
         ]
         if finding.status != "pass" or not looks:
-            return self.measured[max(self.measured)]
+            return next(s for s in reversed(self.measured.values()) if s.start_s.size)
         together = pooled(looks)
         assert isinstance(together, Samples)
         return together

@@ -16,6 +16,7 @@ from autotune.apps import compare_fresh
 from autotune.apps.comparable import CompareOptions, compare_options
 from autotune.apps.compare import CompareInterrupted, compare, keep_baseline
 from autotune.apps.run import run
+from autotune.apps.show import show
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.results.compare_words import compare_lines, markdown
 from autotune.results.junit import junit
@@ -109,6 +110,25 @@ class TestRecorded:
         with pytest.raises(UsageError, match=r"workload: A has replay .*other\.csv"):
             compare("other", study)
         assert compare("other", study, CompareOptions(anyway=True)).metric_ratio is not None
+
+    def test_a_file_names_its_model_device_and_conditions(
+        self, study: str, space_file: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        file = tmp_path / "kept.json"
+        written = to_json(show(study))
+        file.write_text(json.dumps(written))
+        result = compare(study, str(file))
+        assert (result.b.workload, result.b.device) == (result.a.workload, result.a.device)
+        assert result.b.workload and result.b.device
+        assert not any("does not name" in note for note in result.notes)
+        written["conditions"]["workload"] = "replay other.csv"
+        file.write_text(json.dumps(written))
+        with pytest.raises(UsageError, match=r"workload: A has .*B has replay other\.csv"):
+            compare(study, str(file))
+        for older in ("conditions", "workload", "device"):
+            del written[older]
+        file.write_text(json.dumps(written))
+        assert any("does not name" in note for note in compare(study, str(file)).notes)
 
     def test_what_was_never_measured_needs_fresh(self, study: str) -> None:
         with pytest.raises(UsageError, match="add --fresh"):

@@ -123,6 +123,7 @@ def test_too_few_sizes_for_a_knee(knee_study: Study, curve: dict[int, float]) ->
     assert result.config is not None and result.config.batch_size == 8
     assert to_json(result)["knee"]["kind"] == "none"
     assert figures(result)[0].figure == "unknown"
+    assert figures(result)[0].detail == "fewer than three batch sizes are known"
 
 
 def test_large_sizes_that_do_not_fit_are_left_alone(knee_study: Study) -> None:
@@ -147,6 +148,9 @@ def test_no_size_holds_the_limit(knee_study: Study) -> None:
     result = knee_study(SATURATING, "limits: {latency_p99: 1ms}")
     assert result.status == "infeasible"
     assert to_json(result)["closest"]["config"]["batch_size"] == 1
+    knee = figures(result)[0]
+    assert (knee.name, knee.figure) == ("Knee", "unknown")
+    assert knee.detail == "no measured batch size is sure to hold the limits"
 
 
 def test_everything_close_to_the_limit_ends_within_bounds(knee_study: Study) -> None:

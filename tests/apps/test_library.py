@@ -163,6 +163,26 @@ def test_a_damaged_file_is_passed_over(
     assert not advised(view) and str(path) in caplog.text
 
 
+@pytest.mark.parametrize("where", ["study", "condition"])
+def test_text_of_a_file_that_cannot_be_shown_is_passed_over(
+    where: str, space_file: SpaceFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = space_file(trials=8)
+    study(file, "first")
+    (kept,) = Path("studies/.library").glob("*.json")
+    data = json.loads(kept.read_text("utf-8"))
+    odd = "\x1b[31mred\x07\nnote: all is well"
+    if where == "study":
+        data["study"] = odd
+    else:
+        data["conditions"][odd] = "1"
+    kept.write_text(json.dumps(data), encoding="utf-8")
+    view = Watcher()
+    assert study(file, "second", view=view).warm_start is None
+    assert not any("all is well" in text for text in (*view.notes, caplog.text))
+    assert "a name that cannot be shown" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "value", "is_used"),
     [

@@ -129,3 +129,24 @@ def _stays_for_ever(call: int, _: torch.Tensor) -> None:
 
 def _raise(error: Exception) -> Any:
     raise error
+
+
+def right_in_its_trial_alone() -> nn.Module:
+    """Batches of 8 are right in the first process that sees one, and wrong in later ones."""
+    path = Path(os.environ["SEEN_FILE"])
+
+    class Later(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 4)
+            self.factor: float | None = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] < 8:
+                return self.layer(x)
+            if self.factor is None:
+                self.factor = 2.0 if path.exists() else 1.0
+                path.touch()
+            return self.factor * self.layer(x)
+
+    return Later()

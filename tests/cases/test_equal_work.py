@@ -31,3 +31,18 @@ def test_outputs_that_are_no_numbers_end_a_study_with_advice(place: Place) -> No
     assert code == 1 and result["status"] == "failed"
     reasons = {trial["reasons"] for trial in place.trials()}
     assert all("not a number (NaN)" in r and "give inputs low and high" in r for r in reasons)
+
+
+def test_outputs_are_held_against_the_baselines_in_the_proof_as_well(place: Place) -> None:
+    place.write_space("right_in_its_trial_alone", "params: {batch_size: [1, 8]}")
+    seen = {"SEEN_FILE": str(place.path / "seen")}
+    proof = ("--set", "confirm={top: 1, duration: 1s}")
+    code, result = place.run(*proof, env=seen)
+    assert code == 0 and result["config"]["batch_size"] == 1
+    outcomes = {
+        (trial["phase"], trial["batch_size"]): (trial["outcome"], trial["reasons"])
+        for trial in place.trials()
+    }
+    assert outcomes["search", "8"][0] == "ok"
+    outcome, reasons = outcomes["confirm", "8"]
+    assert outcome == "wrong_output" and "outputs differ from the baseline's" in reasons

@@ -98,3 +98,11 @@ def test_a_limit_below_one_call_holds_at_no_rate() -> None:
     goal = replace(GOAL, limit_s=1e-3)
     history = search(goal, jittered(1.5e-3, 0.7e-3, 0))
     assert conclude(goal, history).status == "fail"
+
+
+def test_windows_in_which_no_request_comes_decide_nothing() -> None:
+    # A call takes a second: within a look of 0.1 s mostly nothing arrives.
+    goal = replace(GOAL, limit_s=5.0, max_batch=4, window_s=0.4)
+    history = search(goal, lambda items: 1.0)
+    assert sum(e.kind == "look" and e.request_count == 0 for e in history) >= 1
+    assert conclude(goal, history).status == "undecided"

@@ -17,7 +17,7 @@ from search_fakes import (
     use_fakes,
 )
 
-from autotune.core.errors import OutOfMemory, TrialCrashed
+from autotune.core.errors import OutOfMemory, TrialCrashed, WrongOutput
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, InstanceFacts, Measurement, Samples, TrialRecord
 from autotune.search import confirm as confirm_module
@@ -98,6 +98,24 @@ def test_a_limit_shown_to_be_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     found = by_config(prove())
     assert found[OTHER].verdict.outcome is Outcome.OVER_LIMIT
     assert found[GOOD].verdict.outcome is Outcome.OK
+
+
+def test_wrong_outputs_in_a_fresh_session_refuse_a_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_fakes(served, monkeypatch)
+    checked: list[Config] = []
+
+    def check(config: Config, answers: object) -> None:
+        checked.append(config)
+        if config == OTHER and checked.count(OTHER) == 2:
+            raise WrongOutput("outputs differ from the baseline's")
+
+    found = prove(check=check)
+    assert by_config(found)[OTHER].verdict.outcome is Outcome.WRONG_OUTPUT
+    assert by_config(found)[GOOD].verdict.outcome is Outcome.OK
+    assert [c.config for c in found.comparisons] == [GOOD]
+    assert checked.count(GOOD) == checked.count(BASE) == MIN_ROUNDS
 
 
 def test_a_failure_in_the_confirmation_is_a_record(monkeypatch: pytest.MonkeyPatch) -> None:

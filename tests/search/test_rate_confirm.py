@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from search_fakes import make_space, parameters, record_of
 
+from autotune.core.errors import WrongOutput
 from autotune.core.objective import Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Load, Result, Samples, WorkloadSpec
@@ -132,6 +133,20 @@ def test_a_baseline_that_cannot_run_is_left_out(launcher: Launcher) -> None:
     assert found.comparisons == ()
 
 
+def test_wrong_outputs_in_a_round_refuse_a_configuration(launcher: Launcher) -> None:
+    seen: list[Config] = []
+
+    def check(config: Config, answers: object) -> None:
+        seen.append(config)
+        if config == GOOD and seen.count(GOOD) == 2:
+            raise WrongOutput("outputs differ from the baseline's")
+
+    found = prove(launcher, BEST, GOOD, check=check)
+    assert outcomes(found)[GOOD] is Outcome.WRONG_OUTPUT
+    assert outcomes(found)[BEST] is Outcome.OK
+    assert [c.config for c in found.comparisons] == [BEST]
+
+
 def test_what_a_trial_found_is_where_the_proof_begins(
     launcher: Launcher, proof: Proof, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,3 +210,17 @@ def test_arrivals_are_none_of_a_trial_and_alpha_is_that_of_the_space(
     assert {goal.seed for goal in goals} == {FRESH_SEED + 7}
     assert {goal.alpha for goal in goals} == {0.02}
     assert goals[0].sigmas == pytest.approx(2.054 - SPARE_SIGMAS, abs=1e-3)
+
+
+def test_a_proof_in_which_no_request_comes_measures_nothing(
+    launcher: Launcher, proof: Proof
+) -> None:
+    facts = proof[0].records[0].rate
+    assert facts is not None
+    slow = replace(facts, medians_s=tuple(1e6 * time_s for time_s in facts.medians_s))
+    space = rate_space(limit_s=1e4)
+    assert space.confirm is not None
+    space = replace(space, confirm=replace(space.confirm, duration_s=1e-3))
+    record = replace(record_of(1, BEST), rate=slow)
+    found = confirm_rates([record], None, Setup(space=space, info=INFO, launcher=launcher))
+    assert found.records == () and found.comparisons == ()

@@ -111,6 +111,8 @@ def test_limits_in_si(load, written, limit):
         ("confirm: {alpha: 0}", "confirm.alpha", "between 0 and 0.5"),
         ("confirm: {durtion: 5s}", "confirm.durtion", "did you mean 'duration'?"),
         ('storage: ""', "storage", "empty text"),
+        ("storage: jurnal", "storage", "did you mean 'journal'?"),
+        ("storage: study.db", "storage", "unknown value 'study.db'; known: journal, sqlite"),
         ('device: ""', "device", "empty text"),
         ("on: {latency_p99: 50ms}", "", "not text"),
         ("baseline: {batchsize: 1}", "baseline.batchsize", "did you mean 'batch_size'?"),
