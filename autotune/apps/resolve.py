@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +16,7 @@ from autotune.core.records import Config, Load, Plan, Window
 from autotune.core.units import format_duration
 from autotune.devices import find_device
 from autotune.devices.base import DeviceInfo
+from autotune.measure.arrivals import check_load
 from autotune.measure.enough import Enough, enough
 from autotune.measure.judge import SEARCH_ALPHA
 from autotune.measure.rate import proof_range_s
@@ -28,6 +30,7 @@ from autotune.space.runtimes import RUNTIME, runtimes_of, workloads_of
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import shipped_dir
 from autotune.trial.group import group_spec
+from autotune.trial.rate_search import tail_limit
 from autotune.trial.session import Launcher, open_session
 from autotune.version import __version__
 from autotune.workloads import (
@@ -75,6 +78,7 @@ def resolve(space: SearchSpace) -> Resolved:
             f"load.{space.objective.load.kind}: {kind} hands over figures, and nothing arrives; "
             "write load: {closed: {}}"
         )
+    check_load(space.objective.load, space.trial.duration_s)
     on_virtual_clock = WORKLOADS[kind].runs == "virtual" or kind in ORIGINS
     name = "simulated" if on_virtual_clock and space.device == "auto" else space.device
     info = find_device(name)
@@ -90,9 +94,24 @@ def resolve(space: SearchSpace) -> Resolved:
         info.facts, info.core_ladder, rules, splits=info.splits, why_whole=info.why_whole
     )
     space = replace(space, device=info.name)
+    space = replace(space, notes=(*space.notes, *_limits_notes(space.objective)))
     if space.objective.knee_share is not None:
         check_knee(space)
     return Resolved(space=space, info=info, origin=ORIGINS.get(kind, "measured"))
+
+
+def _limits_notes(objective: Objective) -> Iterator[str]:
+    """A word where a rate is sought under several limits on latency: one of them chooses it."""
+    latencies = [
+        x.metric for x in objective.limits if METRICS[x.metric].field.startswith("latency_")
+    ]
+    if objective.load.seeks_rate and len(latencies) > 1:
+        tail = tail_limit(objective).metric
+        others = " and ".join(name for name in latencies if name != tail)
+        yield (
+            f"the rate is the highest that keeps {tail}; a configuration that breaks {others} "
+            "there is refused, though a lower rate might keep all"
+        )
 
 
 def _on_model(space: SearchSpace) -> SearchSpace:
@@ -359,6 +378,8 @@ def _load_text(load: Load) -> str:
         return f"closed, {load.clients} client{'s' * (load.clients > 1)}"
     if load.seeks_rate:
         return f"{load.kind}, the highest rate that keeps the limit"
+    if load.trace:
+        return f"arrivals of {Path(load.trace).name}"
     return load.kind + (f" at {load.rate_per_s:g}/s" if load.rate_per_s else "")
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import functools
 import math
+from array import array
 from pathlib import Path
 
 import numpy as np
 
 from autotune.core.errors import UsageError
 from autotune.core.records import Floats, Load
+from autotune.core.text import clean
+from autotune.core.units import format_duration, format_rate
 
 MAX_ARRIVALS = 20_000_000  # of one window; their times alone take 160 MB
+MAX_TRACE_BYTES = 2**30
 MAX_KEPT = 300_000  # arrivals of a pattern that is kept, 2.4 MB
 _SPARE_SIGMAS = 8.0  # drawn beyond the expected number, so that a window is never short
 
@@ -94,28 +98,67 @@ def read_trace(path: str) -> Floats:
 
 @functools.lru_cache(maxsize=2)
 def _read_trace(path: str, changed_ns: int) -> Floats:
-    times_s: list[float] = []
+    times_s = array("d")
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"load.trace: cannot read {path}: {error}") from error
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise UsageError(f"{path}:{number}: {text[:40]!r} is no time in seconds")
-        if times_s and value < times_s[-1]:
-            raise UsageError(f"{path}:{number}: {text} is before the arrival above it")
-        times_s.append(value)
+        if (size := Path(path).stat().st_size) > MAX_TRACE_BYTES:
+            raise UsageError(f"load.trace: {path} has {size} bytes; at most {MAX_TRACE_BYTES}")
+        with Path(path).open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                _add_arrival(times_s, line.strip(), f"{path}:{number}")
+    except OSError as error:
+        raise UsageError(f"load.trace: cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"load.trace: {path} is not text: one time in seconds per line") from None
     if not times_s:
         raise UsageError(f"load.trace: {path} has no arrivals")
-    if len(times_s) > MAX_ARRIVALS:
-        raise UsageError(f"load.trace: {path} has more than {MAX_ARRIVALS} arrivals")
-    array = np.array(times_s) - times_s[0]
-    array.flags.writeable = False
-    return array
+    arrivals_s = np.array(times_s) - times_s[0]
+    arrivals_s.flags.writeable = False
+    return arrivals_s
+
+
+def _add_arrival(times_s: array[float], text: str, place: str) -> None:
+    """Add the time that a line tells, if it tells one.
+
+    Raises:
+        UsageError: It is no time, goes back in time, or is one too many.
+    """
+    if not text or text.startswith("#"):
+        return
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"{place}: {clean(text[:40])!r} is no time in seconds")
+    if times_s and value < times_s[-1]:
+        raise UsageError(f"{place}: {text[:40]} is before the arrival above it")
+    if len(times_s) == MAX_ARRIVALS:
+        raise UsageError(f"{place}: more than {MAX_ARRIVALS} arrivals")
+    times_s.append(value)
+
+
+def check_load(load: Load, duration_s: float | None) -> None:
+    """Refuse arrivals of which nothing could be measured, before anything is.
+
+    Args:
+        duration_s: Of a window; None: it counts calls.
+    Raises:
+        UsageError: A trace cannot be read; at a given rate a window has too many arrivals, or
+            most have none.
+    """
+    if load.kind == "trace":
+        read_trace(load.trace)
+    rate = load.rate_per_s
+    if rate is None or duration_s is None:
+        return
+    expected, seconds = rate * duration_s, format_duration(duration_s)
+    if expected > MAX_ARRIVALS:
+        raise UsageError(
+            f"load.{load.kind}.rate: {format_rate(rate)} are {expected:.3g} arrivals within a "
+            f"trial of {seconds}; at most {MAX_ARRIVALS}"
+        )
+    if expected < 1.0:
+        raise UsageError(
+            f"load.{load.kind}.rate: at {rate:g}/s a request comes every {1.0 / rate:.3g} s, and a "
+            f"trial lasts {seconds}; give it a longer one, as --set trial.duration=1min"
+        )

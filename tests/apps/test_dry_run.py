@@ -98,3 +98,23 @@ def test_doctor_cannot_try_what_is_not_there() -> None:
 
 def find_npus() -> bool:
     return bool(device_kind("npu").discover().devices)
+
+
+def test_several_latency_limits_say_which_of_them_chooses_the_rate(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("workload: {model: mlp}\ndevice: cpu\nload: {poisson: {rate: max}}\n")
+    limits = ["limits={latency_p50: 1ms, latency_p99: 5ms, memory_peak: 1GiB}"]
+    (note,) = (n for n in dry_run(load_space(path, limits)).notes if n.startswith("the rate"))
+    assert "keeps latency_p99" in note and "breaks latency_p50" in note
+    assert not any(
+        n.startswith("the rate")
+        for n in dry_run(load_space(path, ["limits={latency_p99: 5ms, memory_peak: 1GiB}"])).notes
+    )
+
+
+def test_arrivals_of_which_nothing_can_be_measured_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    (tmp_path / "trace.txt").write_text("1\n0\n")
+    path.write_text("workload: {model: mlp}\ndevice: cpu\nload: {trace: trace.txt}\n")
+    with pytest.raises(UsageError, match=r"trace.txt:2: 0 is before"):
+        dry_run(load_space(path))

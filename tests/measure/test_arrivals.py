@@ -9,7 +9,8 @@ import pytest
 
 from autotune.core.errors import UsageError
 from autotune.core.records import Load
-from autotune.measure.arrivals import arrival_times
+from autotune.measure import arrivals
+from autotune.measure.arrivals import arrival_times, check_load
 
 
 def poisson(rate: float, seed: int = 0, window: int = 0, duration_s: float = 100.0) -> np.ndarray:
@@ -57,6 +58,7 @@ def test_a_trace_is_replayed_from_its_first_arrival(tmp_path: Path) -> None:
         ("1\nnan\n", "trace.txt:2: 'nan' is no time"),
         ("1,2\n", "trace.txt:1: '1,2' is no time"),
         ("\n", "has no arrivals"),
+        ("1\ninf\n", "trace.txt:2: 'inf' is no time"),
     ],
 )
 def test_a_wrong_trace_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -71,3 +73,38 @@ def test_too_many_arrivals_and_no_rate_are_refused() -> None:
         poisson(1e9)
     with pytest.raises(UsageError, match="no number of arrivals"):
         arrival_times(Load(kind="poisson"), seed=0, duration_s=1.0)
+
+
+def test_a_trace_that_is_no_text_or_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "trace.txt"
+    file.write_bytes(b"\xff\xfe\x00\x01")
+    load = Load(kind="trace", trace=str(file))
+    with pytest.raises(UsageError, match="is not text"):
+        check_load(load, 1.0)
+    file.write_text("0\n1\n2\n3\n")
+    monkeypatch.setattr(arrivals, "MAX_ARRIVALS", 3)
+    with pytest.raises(UsageError, match=r"trace.txt:4: more than 3 arrivals"):
+        check_load(load, 1.0)
+    monkeypatch.setattr(arrivals, "MAX_TRACE_BYTES", 7)
+    arrivals._read_trace.cache_clear()
+    with pytest.raises(UsageError, match="8 bytes; at most 7"):
+        check_load(load, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [(1e12, "arrivals within a trial of 2.00 s; at most"), (0.1, "a request comes every 10 s")],
+)
+def test_rates_at_which_nothing_can_be_measured_are_refused_beforehand(
+    rate: float, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_load(Load(kind="poisson", rate_per_s=rate), 2.0)
+    check_load(Load(kind="poisson", rate_per_s=rate), None)
+
+
+def test_other_loads_have_nothing_to_refuse() -> None:
+    for load in (Load(), Load(clients=8), Load(kind="poisson"), Load(kind="constant")):
+        check_load(load, 1e-6)
