@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import typer
 
+from autotune.core.text import clean
 from autotune.version import __version__
 
 if TYPE_CHECKING:
@@ -518,8 +519,6 @@ def _print_result(result: StudyResult, as_json: bool) -> None:
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    from autotune.core.text import clean
-
     for line in lines:
         print(clean(line))
 
@@ -585,8 +584,6 @@ def _nothing_complete(study: str) -> int:
 
 
 def _exit_code(result: StudyResult, strict: bool = False) -> int:
-    from autotune.core.text import clean
-
     if not result.trial_count and not result.ending.handed_over:
         return _nothing_complete(result.facts.study)
     if result.ending.crashed:
@@ -657,7 +654,6 @@ def _view(as_json: bool) -> Iterator[View]:
 def _guarded(body: Callable[[], int], closed_pipe: int, *, as_json: bool) -> int:
     """Run a command; turn every expected end into its exit code, with one line for a person."""
     from autotune.core.errors import AutotuneError, StorageError
-    from autotune.core.text import clean
 
     debug = os.environ.get("AUTOTUNE_DEBUG") == "1"
     logging.getLogger("autotune").addHandler(_Warnings(logging.WARNING))
@@ -699,8 +695,6 @@ class _Warnings(logging.Handler):
     """Prints the libraries' warnings; `sys.stderr` is looked up anew, a live view replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from autotune.core.text import clean
-
         print(clean(f"autotune: {record.getMessage()}"), file=sys.stderr, flush=True)
 
 
