@@ -119,7 +119,7 @@ class TestRecorded:
         file.write_text(json.dumps(written))
         result = compare(study, str(file))
         assert (result.b.workload, result.b.device) == (result.a.workload, result.a.device)
-        assert result.b.workload and result.b.device
+        assert result.b.workload == "grid.csv (replay)"
         assert not any("does not name" in note for note in result.notes)
         written["conditions"]["workload"] = "replay other.csv"
         file.write_text(json.dumps(written))

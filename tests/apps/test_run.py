@@ -279,7 +279,7 @@ def test_a_study_stopped_before_any_trial_is_shown_as_empty(
     with pytest.raises(RunInterrupted):
         run(load_space(space_file()))
     result = show("small")
-    assert result.trial_count == 0 and result.status == "infeasible"
+    assert result.trial_count == 0 and result.status == "undecided"
     assert result.recommendation.reasons == ("no trial has a measurement",)
 
 
