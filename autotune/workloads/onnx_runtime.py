@@ -194,13 +194,15 @@ class _Run:
     """Calls with what is bound; outputs stay in the same memory while their shapes do.
 
     Where they change from call to call (the boxes that a detector finds), the runtime refuses
-    that memory, and every call gets memory of its own from then on.
+    that memory, and every call gets memory of its own from then on. So does a model with
+    sequences among its outputs from the first call on: the runtime would lengthen the last ones.
     """
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._run_with_iobinding = session.run_with_iobinding
-        self._is_rebinding = False
+        kinds = [output.type for output in session.get_outputs()]
+        self._is_rebinding = not all(kind.startswith("tensor(") for kind in kinds)
 
     def __call__(self, binding: Any) -> Any:
         if self._is_rebinding:

@@ -341,10 +341,14 @@ def test_sequences_and_brain_floats_are_read(tmp_path: Path) -> None:
         h.make_tensor_value_info("y", T.FLOAT, None),
     ]
     program = odd_outputs(tmp_path / "m.onnx", nodes, outputs)
-    requests = make_requests(program.inputs, 3, 1, 0)
-    parts = call(program, Config(batch_size=3), requests)
-    np.testing.assert_array_equal(np.concatenate(list(parts[0]), axis=1), requests[0][0])
-    np.testing.assert_array_equal(parts[1], np.maximum(requests[0][0], 0))
+    requests = make_requests(program.inputs, 3, 2, 0)
+    assert program.stage is not None and program.run is not None and program.outputs is not None
+    staging = program.stage(program.inputs, requests, Config(batch_size=3))
+    for number in range(6):
+        parts, y = program.outputs(program.run(*staging.load(number, 0)))
+        (x,) = requests[number % 2]
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), x)
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
 
     nodes = [h.make_node("Cast", ["x"], ["y"], to=T.BFLOAT16)]
     outputs = [h.make_tensor_value_info("y", T.BFLOAT16, None)]
