@@ -13,8 +13,9 @@ from autotune.core.records import Floats, Ints, Scalar
 BATCH_NAMES = ("batch_size", "global_batch_size")
 EFFECT_SD = 0.4  # of one choice's effect on log t0 and log t1: a factor of 1.5
 CROWDING_SD = 0.25  # of what a core split adds to the slope in the number of instances
-TILES = (16, 32, 64, 128)  # sizes that kernels may pad a slice to
-TILE_SD = 0.3
+SLICE_TILES = (16, 32, 64, 128, 8, 24, 48, 96, 192, 256)  # that kernels may pad a slice to
+USUAL_TILES = 4  # of them, the first, are so usual that some padding to them is always expected
+FLIGHT_TILES = tuple(range(8, 164, 4))  # of all instances, that a device may take at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,12 @@ class Encoding:
                 ]
             ),
             places=np.hstack(places),
-            padding=TILE_SD * _padding(np.exp(log_batch - log_slices)),
+            padding=np.hstack(
+                [
+                    _padding(np.exp(log_batch - log_slices), SLICE_TILES),
+                    _padding(np.exp(log_batch - log_slices + log_instances), FLIGHT_TILES),
+                ]
+            ),
         )
 
     def _crowding(self, rows: Ints, log_instances: Floats) -> Floats:
@@ -182,11 +188,11 @@ def _places(dimension: Dimension) -> Floats:
     return scaled[:, None]
 
 
-def _padding(slice_size: Floats) -> Floats:
-    """Logarithm of how much a slice grows when padded to whole tiles, one column per tile."""
-    tiles = np.array(TILES, float)
-    whole = np.ceil(slice_size[:, None] / tiles - 1e-9) * tiles
-    overhead: Floats = np.log(whole / slice_size[:, None])
+def _padding(items: Floats, sizes: Sequence[int]) -> Floats:
+    """Logarithm of how much so many items grow when padded to whole tiles, a column per tile."""
+    tiles = np.array(sizes, float)
+    whole = np.ceil(items[:, None] / tiles - 1e-9) * tiles
+    overhead: Floats = np.log(whole / items[:, None])
     return overhead
 
 

@@ -12,7 +12,9 @@ deviation, any other parameter an independent value per choice. An instance coun
 between 0 (instances do not notice each other) and 1 (they take turns).
 
 Kernels see slices of `b/m` items (`m` micro-batches) and may pad them to whole tiles, so that
-`log t1` also has an effect of log(padded / unpadded) for each of a few tile sizes.
+`log t1` also has a small effect of log(padded / unpadded) for each usual tile size. If the data
+speak for one tile, or for waves of so many of the `I b/m` items in flight (see `Surrogate`),
+its effect is about 1.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.core.records import Floats
-from autotune.search.encoding import TILES, Features
+from autotune.search.encoding import USUAL_TILES, Features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +35,21 @@ class Mechanism:
     level: float  # mean of the observed log T
     level_per_item: float  # mean of the observed log(T / b)
     with_batch: bool
+    tile: int | None = None  # column of `Features.padding`
 
     INSTANCE_SLOPE = 0.35
     SLICE_SLOPE = 0.5
     LEVEL_SD = 1.5
     SHARPNESS = math.log(1.5)
     SHARPNESS_SD = 0.5
+    PADDED = 1.0  # share of a part-filled tile that costs as if it were full
+    PADDED_SD = 0.3
+    USUAL_SD = 0.3
 
     def size(self, features: Features) -> int:
         """Length of theta."""
         count = 1 + int(features.effects.shape[1])
-        return 2 * count + len(TILES) + 1 if self.with_batch else count
+        return 2 * count + USUAL_TILES + 2 if self.with_batch else count
 
     def moved(self, features: Features, theta: Floats, step: Floats) -> Floats:
         """log T of each row at `theta`, and from there `step` along its derivative."""
@@ -53,7 +59,7 @@ class Mechanism:
         count = 1 + features.effects.shape[1]
         log_cycle, share, slope = self._cycle(features, theta)
         grown = self._sum(features, step[count : 2 * count])
-        grown = grown + features.padding @ step[2 * count : -1]
+        grown = grown + self._padding(features) @ step[2 * count : -1]
         fixed = self._sum(features, step[:count])
         result: Floats = log_cycle + share * fixed + (1 - share) * grown + slope * step[-1]
         return result
@@ -64,7 +70,7 @@ class Mechanism:
         if not self.with_batch:
             return self.level + basis @ theta, basis
         log_cycle, share, slope = self._cycle(features, theta)
-        grown = (1 - share)[:, None] * np.hstack([basis, features.padding])
+        grown = (1 - share)[:, None] * np.hstack([basis, self._padding(features)])
         jacobian = np.hstack([share[:, None] * basis, grown, slope[:, None]])
         return log_cycle, jacobian
 
@@ -76,12 +82,28 @@ class Mechanism:
         fixed = fixed + self._sum(features, theta[:count])
         growing = self.level_per_item + shared + features.log_batch
         growing = growing + self._sum(features, theta[count : 2 * count])
-        growing = growing + features.padding @ theta[2 * count : -1]
+        padding = self._padding(features)
+        growing = growing + padding @ theta[2 * count : -1]
+        growing = growing + self.PADDED / self.PADDED_SD * padding[:, -1]  # its prior mean
         sharpness = math.exp(self.SHARPNESS + self.SHARPNESS_SD * theta[-1])
         log_cycle = np.logaddexp(sharpness * fixed, sharpness * growing) / sharpness
         share = np.exp(sharpness * (fixed - log_cycle))
         mean = share * fixed + (1 - share) * growing
         return log_cycle, share, self.SHARPNESS_SD * (mean - log_cycle)
+
+    def padding_slopes(self, features: Features, theta: Floats) -> Floats:
+        """Derivative of log T in the share of each tile that is padded, (rows, tiles)."""
+        share = self._cycle(features, theta)[1]
+        slopes: Floats = (1 - share)[:, None] * features.padding
+        return slopes
+
+    def _padding(self, features: Features) -> Floats:
+        """The standardised effects of padding: of usual tiles, and of `tile` (0 without)."""
+        effects = np.zeros((len(features.log_batch), USUAL_TILES + 1))
+        effects[:, :-1] = self.USUAL_SD * features.padding[:, :USUAL_TILES]
+        if self.tile is not None:
+            effects[:, -1] = self.PADDED_SD * features.padding[:, self.tile]
+        return effects
 
     def _sum(self, features: Features, effects: Floats) -> Floats:
         """The level and the main effects of each row, summed."""

@@ -2,6 +2,8 @@
 
 **Mechanism**: the cycle time `T` of all instances as a function of the batch, see `mechanism`.
 
+A tile size to which items may be padded is chosen by its evidence, or none.
+
 **What the mechanism misses** (cliffs, interactions) is a Gaussian process with a Matern-3/2
 kernel, a little of it much shorter, whose batch axis is `b/m` too. Every further output
 (log P99, ...) is `log T` plus a process of its own, or that process alone where the cycle does
@@ -41,6 +43,8 @@ MAX_STEPS = 8  # of the linearisation
 MAX_FIT_CONFIGS = 45  # the scales are fitted on at most so many configurations
 MAX_SWEEPS = 3  # of their coordinate ascent
 JITTER = 1e-8
+TILE_PENALTY = math.log(20.0)  # of evidence against a tile: there are half a hundred of them
+MAX_TILES, MIN_TILE_GAIN = 2, 0.0  # tiles that are fitted, and the estimate from which on
 
 
 class Surrogate:
@@ -86,8 +90,14 @@ class Surrogate:
         part = data.take(np.arange(len(data.values))[-MAX_FIT_CONFIGS:])
         trial = cls(part, mechanism, scales)
         trial._solve()
-        scales = trial._climb()
-        model = cls(data, mechanism, scales)
+        scales, loss = trial._climb()
+        for tile in trial._tiles(scales) if with_batch else ():
+            tiled = cls(part, replace(mechanism, tile=tile), scales)
+            tiled._solve()
+            moved, tiled_loss = tiled._climb()
+            if tiled_loss + TILE_PENALTY < loss:
+                trial, scales, loss = tiled, moved, tiled_loss + TILE_PENALTY
+        model = cls(data, trial.mechanism, scales)
         model.theta = trial.theta
         model._solve()
         return model
@@ -180,8 +190,12 @@ class Surrogate:
         total = np.bincount(self._config, weights=rows, minlength=len(self.data.values))
         return total.astype(np.float64)
 
-    def _climb(self) -> Scales:
-        """Coordinate ascent over the scales: each goes up or down its ladder while that helps."""
+    def _climb(self) -> tuple[Scales, float]:
+        """Coordinate ascent over the scales: each goes up or down its ladder while that helps.
+
+        Returns:
+            The scales, and minus the logarithm of their evidence.
+        """
         data = self.data
         residual, jacobian = self._residual()
         places = data.features.places
@@ -211,7 +225,31 @@ class Surrogate:
                         break
             if best == before:
                 break
-        return best
+        return best, best_loss
+
+    def _tiles(self, scales: Scales) -> list[int]:
+        """The tile sizes that the data may speak for, as columns of the padding.
+
+        The gain of log evidence by one more linear effect with prior N(m, s^2) is known in closed
+        form from its projections, so that many tiles can be tried at once.
+        """
+        import scipy.linalg as linalg
+
+        residual, jacobian = self._residual()
+        places = self.data.features.places
+        parts = self._parts(matern(places, places, scales.length))
+        covariance = self._covariance(jacobian, scales, parts)
+        lower = linalg.cholesky(covariance, lower=True, check_finite=False)
+        slopes = self.mechanism.padding_slopes(self.data.features, self.theta)[self._config]
+        white = linalg.solve_triangular(lower, slopes * self._follows[:, None], lower=True)
+        mean, variance = self.mechanism.PADDED, self.mechanism.PADDED_SD**2
+        size = (white**2).sum(0)
+        pull = white.T @ linalg.solve_triangular(lower, residual, lower=True)
+        left = pull - mean * size
+        gain = mean * pull - 0.5 * mean**2 * size
+        gain += 0.5 * variance * left**2 / (1 + variance * size) - 0.5 * np.log1p(variance * size)
+        order = np.argsort(-gain, kind="stable")[:MAX_TILES]
+        return [int(k) for k in order if gain[k] > MIN_TILE_GAIN]
 
     def _coordinates(self) -> list[tuple[str, int]]:
         outputs = range(len(self.data.coupled))

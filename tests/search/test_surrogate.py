@@ -12,7 +12,7 @@ from search_fakes import record_of
 from autotune.core.objective import Limit, Objective
 from autotune.core.records import Config, Floats, Ints, Scalar
 from autotune.search.cross import Functional
-from autotune.search.encoding import Dimension, Encoding
+from autotune.search.encoding import FLIGHT_TILES, SLICE_TILES, Dimension, Encoding
 from autotune.search.mechanism import Mechanism
 from autotune.search.question import Question, observe
 from autotune.search.scales import Data
@@ -92,11 +92,11 @@ def test_a_row_needs_every_parameter_and_snaps_numbers_only() -> None:
     assert code.row({**config, "batched_h2d": True, "cores_per_instance": "8|8"}) is None
 
 
-@pytest.mark.parametrize("with_batch", [True, False])
-def test_the_jacobian_is_the_derivative(with_batch: bool) -> None:
+@pytest.mark.parametrize(("with_batch", "tile"), [(True, None), (True, 7), (False, None)])
+def test_the_jacobian_is_the_derivative(with_batch: bool, tile: int | None) -> None:
     code = encoding()
     features = code.features(all_rows(code)[::17])
-    mechanism = Mechanism(level=-6.0, level_per_item=-10.0, with_batch=with_batch)
+    mechanism = Mechanism(level=-6.0, level_per_item=-10.0, with_batch=with_batch, tile=tile)
     theta = np.random.default_rng(0).normal(size=mechanism.size(features)) * 0.5
     _, jacobian = mechanism.evaluate(features, theta)
     for k in range(len(theta)):
@@ -150,6 +150,29 @@ def test_padding_to_whole_tiles_is_recognised() -> None:
     rest = np.setdiff1d(np.arange(len(sizes)), seen)
     error = model.cross(code.features(rows[rest])).mean(CYCLE) - truth[rest]
     assert np.abs(error).max() < 0.09  # a smooth curve is off by 0.2 at 224, 192, 384
+
+
+def test_waves_of_what_all_instances_have_in_flight_are_recognised() -> None:
+    code = Encoding(
+        [
+            Dimension.of("batch_size", tuple(range(4, 200, 4))),
+            Dimension.of("instance_count", (1, 2, 3, 4)),
+        ]
+    )
+    rows = all_rows(code)
+    flight = np.exp(code.features(rows).log_work)
+    truth = np.log(3e-4 + 3e-4 * np.ceil(flight / 60 - 1e-9))
+    rng = np.random.default_rng(2)
+    seen = rng.choice(len(rows), 25, replace=False)
+    noise = rng.normal(0, 0.02, len(seen))
+    model = Surrogate.fit(data_of(code, rows[seen], truth[seen] + noise), with_batch=True)
+    tile = model.mechanism.tile
+    assert tile is not None and (*SLICE_TILES, *FLIGHT_TILES)[tile] == 60
+    error = model.cross(code.features(rows)).mean(CYCLE) - truth
+    assert np.sqrt(np.mean(error**2)) < 0.04
+    smooth = np.log(3e-4 + 5e-6 * flight)
+    model = Surrogate.fit(data_of(code, rows[seen], smooth[seen] + noise), with_batch=True)
+    assert model.mechanism.tile is None
 
 
 def test_repeats_tell_noise_from_shape() -> None:
