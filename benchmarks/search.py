@@ -1,137 +1,127 @@
 """How soon, and how safely, each way of searching finds a good configuration.
 
-    python benchmarks/search.py --seeds 30 --grid L1.csv=5ms --grid dlrm_cpu.csv
+    python benchmarks/search.py --seeds 30 --processes 2 --grid L1.csv=5ms --grid dlrm_cpu.csv
 
 Every strategy runs on the same landscapes with the same measurement noise. It is judged by what
 it would *recommend* after so many trials, or seconds: the loss of true throughput against the
 true optimum under the limit, 100 % if the recommendation breaks the limit or there is none.
+
+One line per game as it ends, then the table, which Ctrl-C brings as well. With `--games FILE` a
+benchmark can be run in parts: what is in the file is not played again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
-import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
-from held_out import HELD_OUT, draw_held_out
-from landscapes import KINDS, Floats, Landscape, read_grid, read_triton, simulate
+from games import Played, Task, played, stop_line
+from landscapes import KINDS, read_triton
 from search_plot import regret_plot
-from strategies import STRATEGIES, WINDOW_S, Game
-
-from autotune.core.units import parse_quantity
+from strategies import STRATEGIES
 
 TRIAL_MARKS = (10, 20, 25, 30, 40, 50)
 SECOND_MARKS = (60, 120, 180, 240)
-SCORE_POINTS = 50
 STEP_S, MAX_CURVE_S = 10, 300
+LEAST_GAINS = (0.02, 0.01, 0.005, 0.002)
 
 
-# --- scores ------------------------------------------------------------------------------------
-
-
-def regret_at(game: Game, trials: int) -> float:
-    """Loss by what is recommended after so many trials."""
-    known = game.recommended[: min(trials, len(game.recommended))]
-    return game.land.regret(known[-1] if known else None)
-
-
-def regret_at_s(game: Game, seconds: float) -> float:
-    """Loss by what is recommended after so many seconds."""
-    done = sum(1 for t in game.history if t.end_s <= seconds)
-    return regret_at(game, done) if done else 1.0
-
-
-def performance_score(game: Game) -> float:
-    """Best true throughput seen over time, between random search (0) and the optimum (1).
-
-    (S(t) - R(t)) / (S_opt - R(t)), averaged over equidistant times; R is the expected maximum of
-    so many random draws without replacement (Willemsen et al. 2024).
-    """
-    land = game.land
-    worth = np.where(land.usable, land.throughput, 0.0)
-    best_so_far = np.maximum.accumulate([worth[t.index] for t in game.history])
-    ends = np.array([t.end_s for t in game.history])
-    mean_cost = float(np.mean(land.cost_s)) + WINDOW_S
-    scores = []
-    for when in np.linspace(0.0, ends[-1], SCORE_POINTS + 1)[1:]:
-        done = int(np.searchsorted(ends, when + 1e-9))
-        found = best_so_far[done - 1] if done else 0.0
-        chance = expected_maximum(worth, max(1, int(when / mean_cost)))
-        if land.optimum > chance:
-            scores.append((found - chance) / (land.optimum - chance))
-    return float(np.mean(scores)) if scores else 1.0
-
-
-def expected_maximum(values: Floats, draws: int) -> float:
-    """Expected maximum of `draws` values drawn without replacement."""
-    ordered = np.sort(values)
-    count, draws = len(ordered), min(draws, len(ordered))
-    ranks = np.arange(draws, count + 1)
-    # P(maximum is the r-th smallest) = C(r-1, d-1) / C(n, d), by its ratio from one r to the next.
-    log_p = np.concatenate([[0.0], np.cumsum(np.log((ranks[1:] - 1) / (ranks[1:] - draws)))])
-    p = np.exp(log_p - log_p.max())
-    return float((p * ordered[draws - 1 :]).sum() / p.sum())
-
-
-# --- the program -------------------------------------------------------------------------------
-
-
-def landscapes(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[int], Landscape]]]:
-    """Name and maker (from a seed) of every landscape asked for."""
-    for kind in arguments.kinds.split(",") if arguments.kinds else []:
-        draw = draw_held_out if kind in HELD_OUT else simulate
-        yield kind, lambda seed, kind=kind, draw=draw: draw(kind, seed, arguments.noise)  # type: ignore[misc]
-    for text in arguments.grid:
-        path, _, limit = text.partition("=")
-        limit_s = parse_quantity(limit, "duration") if limit else None
-        land = read_grid(Path(path), limit_s, arguments.noise)
-        yield land.name, lambda _seed, land=land: land  # type: ignore[misc]
-    for land in read_triton(arguments.triton, arguments.noise) if arguments.triton else ():
-        yield land.name, lambda _seed, land=land: land  # type: ignore[misc]
-
-
-def summary(games: Sequence[Game]) -> dict[str, Any]:
-    """Means over the games of one strategy on one landscape, regrets in per cent."""
-    marks = [m for m in TRIAL_MARKS if m <= games[0].trials]
-    broken = [
-        any(i is not None and not g.land.usable[i] for i in g.recommended[24:]) for g in games
+def tasks_of(arguments: argparse.Namespace) -> list[Task]:
+    """All games, seed by seed, so that those of an interrupted benchmark are of all kinds."""
+    sources = [*(arguments.kinds.split(",") if arguments.kinds else []), *arguments.grid]
+    if arguments.triton:
+        count = sum(1 for _ in read_triton(arguments.triton))
+        sources += [f"{arguments.triton}#{place}" for place in range(count)]
+    return [
+        Task(
+            source=source,
+            strategy=strategy,
+            seed=seed,
+            trials=arguments.trials,
+            noise=arguments.noise,
+            gains=arguments.gain and strategy in ("auto", "mechanistic"),
+        )
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+        for source in sources
+        for strategy in arguments.strategies.split(",")
     ]
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+def summary(games: Sequence[Played], trials: int) -> dict[str, Any]:
+    """Means over the games of one strategy, regrets in per cent."""
+    marks = [m for m in TRIAL_MARKS if m <= trials]
     return {
-        "trials": {m: 100 * float(np.mean([regret_at(g, m) for g in games])) for m in marks},
-        "seconds": {
-            s: 100 * float(np.mean([regret_at_s(g, s) for g in games])) for s in SECOND_MARKS
-        },
-        "curve": _mean_curve(games, regret_at, range(1, games[0].trials + 1)),
-        "curve_s": _mean_curve(games, regret_at_s, range(STEP_S, MAX_CURVE_S + 1, STEP_S)),
-        "violations": int(sum(broken)),
+        "trials": {m: _mean(g.regret_at(m) for g in games) for m in marks},
+        "seconds": {s: _mean(g.regret_at_s(s) for g in games) for s in SECOND_MARKS},
+        "curve": _mean_curve(games, Played.regret_at, range(1, trials + 1)),
+        "curve_s": _mean_curve(games, Played.regret_at_s, range(STEP_S, MAX_CURVE_S + 1, STEP_S)),
+        "violations": sum(g.broke for g in games),
         "runs": len(games),
-        "score": float(np.mean([performance_score(g) for g in games])),
+        "score": float(np.mean([g.score for g in games])),
+        "cpu_s": float(np.mean([g.cpu_s for g in games])),
     }
 
 
+def _mean(shares: Iterator[float]) -> float:
+    return 100 * float(np.mean(list(shares)))
+
+
 def _mean_curve(
-    games: Sequence[Game], regret: Callable[[Game, int], float], marks: Sequence[int]
+    games: Sequence[Played], regret: Callable[[Played, int], float], marks: Sequence[int]
 ) -> list[tuple[int, float]]:
     """Mean regret in per cent at every mark."""
-    return [(m, round(100 * float(np.mean([regret(g, m) for g in games])), 3)) for m in marks]
+    return [(m, round(_mean(regret(g, m) for g in games), 3)) for m in marks]
 
 
-def line(name: str, strategy: str, found: dict[str, Any], cpu_s: float) -> str:
+def line(name: str, strategy: str, found: dict[str, Any]) -> str:
     """One row of the table."""
     trials = " ".join(f"{v:6.1f}" for v in found["trials"].values())
     seconds = " ".join(f"{v:6.1f}" for v in found["seconds"].values())
     return (
         f"{name:16} {strategy:12} {trials} | {seconds} | "
-        f"{found['violations']:3d}/{found['runs']:<4d} {found['score']:5.2f} {1e3 * cpu_s:7.0f}"
+        f"{found['violations']:3d}/{found['runs']:<4d} {found['score']:5.2f} {found['cpu_s']:6.1f}"
     )
+
+
+def report_of(games: Sequence[Played], trials: int) -> dict[str, dict[str, Any]]:
+    """Figures by landscape and strategy, and by strategy over all landscapes.
+
+    A landscape that is smaller than the budget ends early; its last recommendation stays.
+    """
+    names = list(dict.fromkeys(game.land for game in games))
+    strategies = list(dict.fromkeys(game.strategy for game in games))
+    found = {}
+    for name in (*names, "all"):
+        for strategy in strategies:
+            some = [g for g in games if g.strategy == strategy and name in (g.land, "all")]
+            if some:
+                found[f"{name}/{strategy}"] = summary(some, trials)
+    return found
+
+
+def print_table(report: dict[str, dict[str, Any]], trials: int) -> None:
+    """The whole table."""
+    marks = [m for m in TRIAL_MARKS if m <= trials]
+    heads = " ".join(f"{m:6d}" for m in marks), " ".join(f"{s:5d}s" for s in SECOND_MARKS)
+    print(
+        "\nregret (%) after trials and seconds; broken limits from 25 trials on; score; "
+        "CPU seconds per game"
+    )
+    print(f"{'landscape':16} {'strategy':12} {heads[0]} | {heads[1]} | broken   score  cpu_s")
+    for key, found in report.items():
+        name, _, strategy = key.rpartition("/")
+        print(line(name, strategy, found))
+
+
+# --- the program -------------------------------------------------------------------------------
 
 
 def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
@@ -149,7 +139,10 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--triton", type=Path, help="a table of published batch x concurrency sweeps"
     )
-    parser.add_argument("--json", type=Path, help="write all figures here, after every landscape")
+    parser.add_argument("--gain", action="store_true", help="what stopping by gain would change")
+    parser.add_argument("--processes", type=int, default=1, help="games played side by side")
+    parser.add_argument("--games", type=Path, help="keep every game here; go on from there")
+    parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--plot", type=Path, help="draw the mean over all landscapes (SVG)")
     return parser.parse_args(words)
 
@@ -157,37 +150,26 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark and print its table."""
     arguments = arguments_of(words)
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    chosen = arguments.strategies.split(",")
-    marks = [m for m in TRIAL_MARKS if m <= arguments.trials]
-    heads = " ".join(f"{m:6d}" for m in marks), " ".join(f"{s:5d}s" for s in SECOND_MARKS)
-    print("regret (%) after trials and seconds; broken limits from 25 trials on; score; ms per ask")
-    print(f"{'landscape':16} {'strategy':12} {heads[0]} | {heads[1]} | broken   score  ms/ask")
-    everything: dict[str, list[Game]] = {s: [] for s in chosen}
-    report: dict[str, Any] = {}
-    for name, make in landscapes(arguments):
-        for strategy in chosen:
-            began = time.process_time()
-            games = []
-            for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-                game = Game(make(seed), seed, arguments.trials)
-                STRATEGIES[strategy](game)
-                games.append(game)
-            cpu_s = (time.process_time() - began) / (len(games) * arguments.trials)
-            everything[strategy] += games
-            report[f"{name}/{strategy}"] = found = summary(games)
-            print(line(name, strategy, found, cpu_s), flush=True)
-            if arguments.json:
-                arguments.json.write_text(json.dumps(report))
-    for strategy, games in everything.items():
-        if not games:
-            continue
-        report[f"all/{strategy}"] = found = summary(games)
-        print(line("all", strategy, found, math.nan))
+    tasks = tasks_of(arguments)
+    games: dict[Task, Played] = {}
+    for task, game in played(tasks, arguments.processes, arguments.games):
+        games[task] = game
+        print(
+            f"{len(games):4d}/{len(tasks)} {game.land} {game.strategy} seed {game.seed}: "
+            f"{100 * game.regrets[-1]:.1f} %{' broke its limit' if game.broke else ''}",
+            flush=True,
+        )
+    if not games:
+        return 1
+    ordered = [games[task] for task in tasks if task in games]
+    report = report_of(ordered, arguments.trials)
+    print_table(report, arguments.trials)
+    if asked := [game for game in ordered if game.gains]:
+        print("\n".join(stop_line(asked, least) for least in LEAST_GAINS))
     if arguments.json:
         arguments.json.write_text(json.dumps(report))
     if arguments.plot:
+        chosen = arguments.strategies.split(",")
         curves = {s: report[f"all/{s}"] for s in chosen if f"all/{s}" in report}
         arguments.plot.write_text(regret_plot(curves), encoding="utf-8")
     return 0

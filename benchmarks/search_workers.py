@@ -1,6 +1,6 @@
 """Several workers on one study: does what they do not know of each other cost them?
 
-    python benchmarks/search_workers.py --seeds 30 --workers 1,2,4
+    python benchmarks/search_workers.py --seeds 30 --workers 1,2,4 --processes 2
     python benchmarks/search_workers.py --storage postgresql+psycopg://user@host/db --seeds 10
 
 Every worker opens the study by itself, on a real storage, and asks while the others' trials are
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import logging
+import math
 import sys
 import tempfile
 from collections import Counter
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
+from games import side_by_side
 from landscapes import KINDS, Landscape, simulate, space_of
 from strategies import WINDOW_S, Game, record_of
 
@@ -84,25 +85,61 @@ def play(land: Landscape, workers: int, trials: int, seed: int, storage: str) ->
     return Played(regret=regret, unasked=unasked, repeats=repeats)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run and print."""
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A study to run: how many workers, which landscape."""
+
+    kind: str
+    seed: int
+    workers: int
+    trials: int
+    storage: str
+
+
+def run(task: Task) -> Played:
+    """Run one study."""
+    logging.disable(logging.WARNING)
+    land = simulate(task.kind, task.seed)
+    return play(land, task.workers, task.trials, task.seed, task.storage)
+
+
+def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--workers", default="1,2,4")
     parser.add_argument("--storage", default="journal")
-    arguments = parser.parse_args(words)
-    logging.disable(logging.WARNING)
+    parser.add_argument("--processes", type=int, default=1, help="studies run side by side")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run and print."""
+    arguments = arguments_of(words)
     kinds = [kind for kind in KINDS if kind != "only_batch"]
-    found: dict[int, list[Played]] = {int(w): [] for w in arguments.workers.split(",")}
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-        land = simulate(kinds[seed % len(kinds)], seed)
-        for workers, games in found.items():
-            games.append(play(land, workers, arguments.trials, seed, arguments.storage))
-            print(f"{land.name:18} {workers} workers: {100 * games[-1].regret:5.1f} %", flush=True)
+    counts = [int(w) for w in arguments.workers.split(",")]
+    tasks = [
+        Task(
+            kind=kinds[seed % len(kinds)],
+            seed=seed,
+            workers=workers,
+            trials=arguments.trials,
+            storage=arguments.storage,
+        )
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+        for workers in counts
+    ]
+    found: dict[int, list[Played]] = {workers: [] for workers in counts}
+    for task, played in side_by_side(run, tasks, arguments.processes):
+        found[task.workers].append(played)
+        name = f"{task.kind}-{task.seed}"
+        print(f"{name:18} {task.workers} workers: {100 * played.regret:5.1f} %", flush=True)
     for workers, games in found.items():
-        regret = 100 * float(np.mean([g.regret for g in games]))
+        if not games:
+            continue
+        regret = 100 * math.fsum(g.regret for g in games) / len(games)
         unasked, repeats = sum(g.unasked for g in games), sum(g.repeats for g in games)
         print(
             f"{workers} workers, {len(games)} studies of {arguments.trials} trials: mean regret "

@@ -32,10 +32,12 @@ class Trial:
 class Game:
     """A landscape being searched by one strategy: measures, and keeps the history."""
 
-    def __init__(self, land: Landscape, seed: int, trials: int) -> None:
+    def __init__(self, land: Landscape, seed: int, trials: int, *, asks_gain: bool = False) -> None:
         self.land = land
         self.seed = seed
         self.trials = trials
+        self.asks_gain = asks_gain
+        self.gains: list[float | None] = []
         self.rng = np.random.default_rng([seed, 1])
         self.history: list[Trial] = []
         self.recommended: list[int | None] = []
@@ -98,7 +100,10 @@ def shipped(name: str) -> Strategy:
         configs = {c: tuple(r) for c, r in zip(game.land.configs, game.index, strict=True)}
         records: list[TrialRecord] = []
         while not game.over:
-            config = sampler.propose([Attempt(r.config, r) for r in records])
+            history = [Attempt(r.config, r) for r in records]
+            if game.asks_gain:
+                game.gains.append(sampler.expected_gain(history))
+            config = sampler.propose(history)
             if config is None:
                 break
             records.append(record_of(game, config, game.play(configs[config])))
