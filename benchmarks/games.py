@@ -168,9 +168,18 @@ def side_by_side(
 
     Ctrl-C or SIGTERM ends the iteration: what has come counts.
     """
+    stopped = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopped
+        if not stopped:  # `timeout` and terminals may tell more than once
+            stopped = True
+            raise KeyboardInterrupt
+
     os.environ.update(dict.fromkeys(THREADS, "1"))
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, mp_context=spawn, initializer=_leave_interrupts)
     try:
         waiting = {pool.submit(function, task): task for task in tasks}
         for future in as_completed(waiting):
@@ -181,7 +190,13 @@ def side_by_side(
         print("stopped early", flush=True)
     finally:
         pool.shutdown(cancel_futures=True)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C is for the process that waits for this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def played(
