@@ -59,11 +59,18 @@ class Diagnosis:
         """As `doctor --json` prints it."""
         return {
             "schema": 1,
-            "devices": [to_json_dict(found) for found in self.devices],
+            "devices": [_plain(found) for found in self.devices],
             "checks": [to_json_dict(check) for check in self.checks],
             "versions": self.versions,
             "system": self.system,
         }
+
+
+def _plain(found: Discovery) -> dict[str, Any]:
+    """What was discovered; that devices have others beside them shows in the list itself."""
+    return to_json_dict(
+        replace(found, devices=tuple(replace(info, peers=()) for info in found.devices))
+    )
 
 
 def doctor(device: str = "") -> Diagnosis:

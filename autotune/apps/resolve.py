@@ -90,8 +90,14 @@ def resolve(space: SearchSpace) -> Resolved:
         _check_placeholders(space)
         space = _with_existing_files(space)
     rules = info.rules if WORKLOADS[kind].runs == "child" else ()
+    counts_devices = WORKLOADS[kind].runs in ("child", "virtual")
     space = space.on_device(
-        info.facts, info.core_ladder, rules, splits=info.splits, why_whole=info.why_whole
+        info.facts,
+        info.core_ladder,
+        rules,
+        splits=info.splits,
+        why_whole=info.why_whole,
+        device_count=1 + len(info.peers) if counts_devices else None,
     )
     space = replace(space, device=info.name)
     space = replace(space, notes=(*space.notes, *_limits_notes(space.objective)))

@@ -38,7 +38,8 @@ class Config:
         batch_size: Items per inference call of one instance.
         cores_per_instance: A core count, "cube|vector" on an NPU, or "all".
         extra: Further parameters as sorted pairs, so that a configuration can be a key:
-            instance_mode, max_queue_delay (seconds), env.NAME, a command's placeholders.
+            instance_mode, max_queue_delay (seconds), device_count, env.NAME, a command's
+            placeholders.
     """
 
     batch_size: int = 1
@@ -62,6 +63,16 @@ class Config:
     def get(self, name: str, default: Scalar) -> Scalar:
         """The value of a parameter, `default` if this configuration has none of that name."""
         return self.as_dict().get(name, default)
+
+    @property
+    def device_count(self) -> int:
+        """Devices of one machine that it takes, each with `instance_count` instances."""
+        return int(self.get("device_count", 1))
+
+    @property
+    def total_instances(self) -> int:
+        """Instances on all its devices together."""
+        return self.instance_count * self.device_count
 
     def environment(self) -> dict[str, str]:
         """The environment variables this configuration sets (its `env.NAME` parameters)."""
@@ -231,8 +242,9 @@ class GroupSpec:
     """A group of instances that runs one configuration.
 
     Attributes:
-        devices: Device names such as "cpu" or "npu:0"; a pipeline has one per rank.
-        cores: Host cores of each instance, `config.instance_count` tuples of core ids.
+        devices: Device names such as "cpu" or "npu:0", `config.device_count` of them; instances
+            fill one after the other.
+        cores: Host cores of each instance, `config.total_instances` tuples of core ids.
         environment: Variables set before any framework is imported.
         seed: Seed of weights and of random inputs.
         preload: Modules that the devices' side in a trial imports.
@@ -247,6 +259,10 @@ class GroupSpec:
     seed: int = 0
     preload: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
+
+    def device_of(self, instance: int) -> str:
+        """The device that an instance runs on."""
+        return self.devices[instance // self.config.instance_count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

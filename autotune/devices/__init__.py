@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import replace
 
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.devices.base import Device, DeviceInfo, DeviceKind, Discovery, Seat
@@ -58,7 +59,7 @@ def find_device(name: str) -> DeviceInfo:
     info = by_name.get(wanted) or (by_name.get(f"{kind}:0") if index is None else None)
     if info is None:
         raise UsageError(f"there is no device {name!r}; {_seen_here()}")
-    return info
+    return _with_peers(info, found)
 
 
 def discover_all() -> tuple[Discovery, ...]:
@@ -85,9 +86,17 @@ def _first_usable() -> DeviceInfo:
     for kind in AUTO_ORDER:
         found = device_kind(kind).discover()
         if found.devices:
-            return found.devices[0]
+            return _with_peers(found.devices[0], found)
         reasons.append(f"{kind}: {found.why_not}")
     raise UnavailableError(f"no device is usable: {'; '.join(reasons)}")
+
+
+def _with_peers(info: DeviceInfo, found: Discovery) -> DeviceInfo:
+    """The device with the others of its kind, those behind it first."""
+    if info.peers:
+        return info
+    place = found.devices.index(info)
+    return replace(info, peers=(*found.devices[place + 1 :], *found.devices[:place]))
 
 
 def _seen_here() -> str:

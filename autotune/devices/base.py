@@ -25,6 +25,8 @@ class DeviceInfo:
         rules: Rules that every configuration on this device must meet.
         preload: Modules that its side in a trial imports, safe to import before a fork.
         traits: What was found out about it that its side in a trial needs to know.
+        peers: Further devices of its kind on this machine, in the order in which a trial with
+            `device_count` takes them.
     """
 
     name: str
@@ -41,6 +43,7 @@ class DeviceInfo:
     preload: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     traits: Mapping[str, str] = field(default_factory=dict)
+    peers: tuple[DeviceInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

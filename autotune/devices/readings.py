@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean
 
 INTERVAL_S = 0.5
 MAX_READINGS = 10_000
@@ -57,6 +58,25 @@ def summed_up(readings: Sequence[Reading]) -> dict[str, float]:
     if known["frequency_hz"]:
         figures["frequency_min_hz"] = min(known["frequency_hz"])
     return {**figures, "readings": float(len(readings))} if figures else {}
+
+
+def together(readings: Sequence[Reading]) -> Reading:
+    """Several devices as one: sums of memory and power, else the mean, hottest and slowest."""
+    known = {
+        field.name: [getattr(reading, field.name) for reading in readings]
+        for field in fields(Reading)
+    }
+    rules: dict[str, Callable[[list[float]], float]] = {
+        "utilisation_ratio": fmean,
+        "temperature_c": max,
+        "frequency_hz": min,
+    }
+    return Reading(
+        **{
+            name: None if None in values else rules.get(name, sum)(values)
+            for name, values in known.items()
+        }
+    )
 
 
 Meter = Callable[[], Reading]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autotune.core.errors import UsageError
@@ -13,6 +14,8 @@ from autotune.devices.splits import split_ladder
 CUBE_COUNT = 24
 VECTOR_COUNT = 48
 MEMORY_BYTES = 64 * 2**30
+DEVICE_COUNT = 64
+"""Of the machine that is simulated, for trials with `device_count`."""
 
 
 class SimulatedKind:
@@ -34,7 +37,8 @@ class SimulatedKind:
             core_ladder=split_ladder(CUBE_COUNT, VECTOR_COUNT),
             splits=("count", "cube|vector"),
         )
-        return Discovery(kind="simulated", devices=(info,))
+        peers = tuple(replace(info, name=f"simulated:{i}") for i in range(1, DEVICE_COUNT))
+        return Discovery(kind="simulated", devices=(replace(info, peers=peers),))
 
     def assign_cores(self, config: Config, info: DeviceInfo) -> tuple[tuple[int, ...], ...]:
         """No host cores for any instance: nothing runs on the host."""

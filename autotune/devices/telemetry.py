@@ -18,7 +18,7 @@ from typing import Any
 from autotune.devices.cnmon import parse as parse_cnmon
 from autotune.devices.npu_smi import Chip
 from autotune.devices.npu_smi import parse as parse_npu_smi
-from autotune.devices.readings import Meter, Reading
+from autotune.devices.readings import Meter, Reading, together
 
 TOOL_LIMIT_S = 5.0
 _RAPL = "sys/class/powercap/intel-rapl:*/energy_uj"
@@ -36,6 +36,17 @@ def meter_of(name: str, cores: Sequence[int] = ()) -> Meter | None:
         return _cpu(cores)
     makers = {"npu": _npu, "cuda": _cuda, "mlu": _mlu}
     return makers[kind](int(index or 0)) if kind in makers else None
+
+
+def meter_of_all(names: Sequence[str], cores: Sequence[int] = ()) -> Meter | None:
+    """The meter of several devices together: powers and memories add up.
+
+    None if nothing tells of one of them: the sum would be wrong.
+    """
+    meters = [meter for name in names if (meter := meter_of(name, cores)) is not None]
+    if len(meters) < len(names):
+        return None
+    return meters[0] if len(meters) == 1 else lambda: together([meter() for meter in meters])
 
 
 # --- CPU ---------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.core.records import Floats, Ints
+from autotune.core.records import Floats, Ints, RateFacts
 
 MIN_CALLS_PER_KNOT = 5  # below that the median of a size is pooled with its neighbour's
 MIN_CALLS_PER_LEVEL = 25  # of further calls, whose level shifts what is known already
@@ -48,6 +48,19 @@ class ServiceTimes:
         sizes, medians_s = _knots(items, times_s, least)
         bare = cls(sizes=sizes, medians_s=medians_s, residuals=np.ones(1))
         return cls(sizes=sizes, medians_s=medians_s, residuals=times_s / bare.median_s(items))
+
+    @classmethod
+    def of_facts(cls, facts: RateFacts) -> ServiceTimes:
+        """As a search for a rate has kept them."""
+        return cls(
+            sizes=np.array(facts.sizes),
+            medians_s=np.array(facts.medians_s),
+            residuals=np.array(facts.residuals),
+        )
+
+    def slowed(self, factor: float) -> ServiceTimes:
+        """The same where everything takes `factor` times as long."""
+        return replace(self, medians_s=self.medians_s * factor)
 
     def refitted(self, items: Ints, times_s: Floats) -> ServiceTimes:
         """These times moved to the level of further calls, and the residuals of both.

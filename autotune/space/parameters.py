@@ -15,7 +15,9 @@ from autotune.space.strict_yaml import Node, kind_of, shown
 MAX_CHOICES = 10_000
 MAX_PARAMETERS = 64
 
-WHOLE = ("batch_size", "global_batch_size", "instance_count", "micro_batch_count")
+WHOLE = (
+    "batch_size", "global_batch_size", "instance_count", "micro_batch_count", "device_count",
+)  # fmt: skip
 _SPLIT = re.compile(r"[1-9][0-9]{0,4}\|[1-9][0-9]{0,4}")
 _NOT_NUMBERS = (
     "batched_h2d", "batched_h2d_method", "instance_mode", "schedule", "stage_split",
@@ -241,6 +243,7 @@ READERS: dict[str, Callable[[Node], Scalar]] = {
     "batched_h2d": scalars.boolean,
     "micro_batch_count": scalars.whole(),
     "global_batch_size": scalars.whole(),
+    "device_count": scalars.whole(),
     "max_queue_delay": scalars.quantity("duration", above_zero=False),
     "instance_mode": scalars.one_of(("process", "thread")),
     "batched_h2d_method": scalars.one_of(("auto", "foreach", "packed")),

@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Scalar] = {
     "micro_batch_count": 1,
     "max_queue_delay": 0.0,
     "instance_mode": "process",
+    "device_count": 1,
 }
 """What a parameter is when the space does not have it."""
 

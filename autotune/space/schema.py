@@ -74,6 +74,13 @@ class InputSection(Section):
     high: Number | None = None
 
 
+class ScalingSection(Section):
+    """How a simulated model's calls slow down with further devices (see `workloads.simulated`)."""
+
+    contention: Noise = 0.0
+    coherency: Noise = 0.0
+
+
 class WorkloadSection(Section):
     """Exactly one of model, command, replay, simulated."""
 
@@ -93,6 +100,7 @@ class WorkloadSection(Section):
     simulated: Text | None = None
     noise: Noise | None = None
     seed: Seed | None = None
+    scaling: ScalingSection | None = None
 
 
 class LengthsSection(Section):

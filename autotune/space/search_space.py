@@ -207,6 +207,7 @@ class SearchSpace:
         *,
         splits: tuple[str, ...] = SPLIT_FORMS,
         why_whole: str = "",
+        device_count: int | None = None,
     ) -> SearchSpace:
         """The space with what only the device knows filled in; of a replay, the facts alone.
 
@@ -216,6 +217,7 @@ class SearchSpace:
             rules: What the device itself demands of a configuration.
             splits: The forms of `cores_per_instance`, beside "all", that it understands.
             why_whole: Why it understands none.
+            device_count: Devices of its kind that a trial can take; None: any number.
         Raises:
             UsageError: A rule needs a fact that this device does not have, or no choice is left.
         """
@@ -232,13 +234,14 @@ class SearchSpace:
         params = tuple(
             replace(p, choices=tuple(core_ladder), auto=False) if p.auto else p for p in self.params
         )
+        params, missing_notes = _devices_here(params, device_count)
         fitted, notes = _usable_splits(params, known, splits, why_whole)
         space = replace(
             self,
             params=fitted,
             rules=(*self.rules, *(Rule(text=text) for text in rules)),
             facts=known,
-            notes=(*self.notes, *notes),
+            notes=(*self.notes, *missing_notes, *notes),
         )
         return settled(space)
 
@@ -367,6 +370,22 @@ def _usable_splits(
         why = "; ".join(f"{c} is {why}" for c, why in left_out.items())
         raise UsageError(f"params.cores_per_instance: {why}")
     return tuple(replace(p, choices=left) if p is split else p for p in params), tuple(notes)
+
+
+def _devices_here(
+    params: tuple[Parameter, ...], count: int | None
+) -> tuple[tuple[Parameter, ...], tuple[str, ...]]:
+    """Leave out numbers of devices that this machine does not have."""
+    wanted = next((p for p in params if p.name == "device_count"), None)
+    if wanted is None or count is None:
+        return params, ()
+    left = tuple(c for c in wanted.choices if _is_number(c) and float(c) <= count)
+    if not left:
+        raise UsageError(f"params.device_count: {wanted.choices[0]} is above the {count} here")
+    notes = [
+        f"device_count {c} left out: above the {count} here" for c in wanted.choices[len(left) :]
+    ]
+    return tuple(replace(p, choices=left) if p is wanted else p for p in params), tuple(notes)
 
 
 def _misfit(choice: Scalar, facts: Mapping[str, int], forms: tuple[str, ...]) -> str:

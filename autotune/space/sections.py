@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -58,6 +58,7 @@ _BELONGS = {
     "call": ("model",), "lengths": ("model",), "data": ("model",),
     "shell": ("command",), "metrics": ("command",), "parser": ("command",),
     "noise": ("replay", "simulated", "command"), "seed": ("replay", "simulated"),
+    "scaling": ("simulated",),
 }  # fmt: skip
 _MODEL_FILE = re.compile(r"\.(onnx|om|xml|pt|pth|mindir|npz)$")
 
@@ -110,8 +111,10 @@ def workload(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Worklo
         return _model(section, base_dir, path_dir)
     if kind == "command":
         return _command(section, base_dir)
-    options = {key: getattr(section, key) for key in ("noise", "seed")}
+    options: dict[str, Any] = {key: getattr(section, key) for key in ("noise", "seed")}
     options = {key: max(value, 0) for key, value in options.items() if value is not None}
+    if section.scaling is not None:
+        options["scaling"] = section.scaling.model_dump()
     name = str(section.replay or section.simulated)
     model = _existing(name, path_dir, "replay") if kind == "replay" else name
     return WorkloadSpec(kind=kind, model=model, options=options, base_dir=str(base_dir))

@@ -108,8 +108,8 @@ class Instance:
         context = Context(
             config=spec.config,
             workload=spec.workload,
-            devices=spec.devices,
-            framework_device=framework_device(spec.devices[0]),
+            devices=(spec.device_of(self._index),),
+            framework_device=framework_device(spec.device_of(self._index)),
             clock=self._clock,
             instance=self._index,
             seed=spec.seed,
@@ -176,7 +176,7 @@ class Instance:
             self._clock,
             plan,
             base_s=base_s,
-            share=(self._index, config.instance_count),
+            share=(self._index, config.total_instances),
             first_call=self._calls_made,
             run_queue_wait_s=self._run_queue_wait_s,
             serve=self._step.serve,
@@ -255,7 +255,7 @@ class InstanceThreads:
     def _open(self, index: int) -> Instance:
         spec, alone = self._request.spec, not self._executors
         seat = Seat(config=spec.config, shares_process=not alone, traits=spec.traits)
-        device = open_device(self._request.device_kind, spec.devices[0], seat)
+        device = open_device(self._request.device_kind, spec.device_of(index), seat)
         self._devices.append(device)
         notes = self._request.notes
         return Instance(spec, device, index, alone=alone, clock=self._clock, notes=notes)
@@ -333,9 +333,11 @@ def serve(channel: Channel) -> None:
 
 
 def _settle(request: messages.Settle) -> str:
-    spec = request.spec
-    device = open_device(request.device_kind, spec.devices[0], Seat(traits=spec.traits))
-    return device.wait_for_memory(request.limit_s)
+    spec, notes = request.spec, []
+    for name in spec.devices:
+        device = open_device(request.device_kind, name, Seat(traits=spec.traits))
+        notes.append(device.wait_for_memory(request.limit_s))
+    return "; ".join(filter(None, notes))
 
 
 def _measure(process: InstanceThreads, request: messages.Measure, fds: Sequence[int]) -> Samples:

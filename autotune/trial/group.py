@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotune.core.errors import UsageError
 from autotune.core.records import Config, GroupSpec, Plan, Window, WorkloadSpec
 from autotune.devices import device_kind
 from autotune.devices.base import DeviceInfo
@@ -15,13 +16,15 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
     """The group that runs a configuration on a device.
 
     Raises:
-        UsageError: The configuration needs more cores than the device has.
+        UsageError: The configuration needs more cores than the device has, or more devices than
+            there are.
     """
+    infos = _devices(config, space.workload, info)
     spec = GroupSpec(
         config=config,
         workload=workload_of(config, space.workload),
-        devices=(info.name,),
-        cores=((),) * config.instance_count,
+        devices=tuple(one.name for one in infos),
+        cores=((),) * config.total_instances,
         seed=space.trial.seed,
     )
     if WORKLOADS[space.workload.kind].runs != "child":
@@ -29,11 +32,22 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
     kind = device_kind(info.kind)
     return replace(
         spec,
-        cores=kind.assign_cores(config, info),
+        cores=tuple(cores for one in infos for cores in kind.assign_cores(config, one)),
         environment={**kind.environment(config, info), **config.environment()},
         preload=info.preload,
         traits=info.traits,
     )
+
+
+def _devices(config: Config, workload: WorkloadSpec, info: DeviceInfo) -> tuple[DeviceInfo, ...]:
+    """The devices that a configuration takes; a program or a record sees to its own."""
+    if WORKLOADS[workload.kind].runs not in ("child", "virtual"):
+        return (info,)
+    count = config.device_count
+    found = (info, *info.peers)[:count]
+    if len(found) < count:
+        raise UsageError(f"device_count={count}, but of {info.name} there are {len(found)} here")
+    return found
 
 
 def workload_of(config: Config, workload: WorkloadSpec) -> WorkloadSpec:

@@ -81,7 +81,7 @@ def rate_goal(config: Config, objective: Objective, *, window_s: float, seed: in
         quantile=METRICS[limit.metric].quantile or 0.0,
         max_batch=config.batch_size,
         max_delay_s=float(config.get("max_queue_delay", 0.0)),
-        servers=config.instance_count,
+        servers=config.total_instances,
         window_s=window_s,
         seed=seed,
     )
@@ -114,7 +114,7 @@ class RateSearch:
         """
         search = cls(goal=goal, objective=objective)
         if facts is not None and facts.rate_per_s > 0.0:
-            search.history.append(known(goal, _service_of(facts)))
+            search.history.append(known(goal, ServiceTimes.of_facts(facts)))
         return search
 
     @property
@@ -260,14 +260,6 @@ def _facts(finding: Finding, last: Evidence) -> RateFacts:
         sizes=tuple(map(float, service.sizes)),
         medians_s=tuple(float(f"{value:.4g}") for value in service.medians_s),
         residuals=tuple(float(f"{value:.4g}") for value in residuals),
-    )
-
-
-def _service_of(facts: RateFacts) -> ServiceTimes:
-    return ServiceTimes(
-        sizes=np.array(facts.sizes),
-        medians_s=np.array(facts.medians_s),
-        residuals=np.array(facts.residuals),
     )
 
 

@@ -18,7 +18,7 @@ from autotune.core.clock import MonotonicClock
 from autotune.core.errors import TrialError
 from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
 from autotune.devices.readings import Watch
-from autotune.devices.telemetry import meter_of
+from autotune.devices.telemetry import meter_of_all
 from autotune.measure.client_queue import shared_states_file
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
 from autotune.trial import messages
@@ -157,7 +157,7 @@ class ProcessSession:
         self._is_warm = False
         self._until_s = 0.0
         cores = sorted({core for own in spec.cores for core in own})
-        self._watch = Watch(meter_of(spec.devices[0], cores))
+        self._watch = Watch(meter_of_all(spec.devices, cores))
         self._config = spec.config
         # What takes once, and its start, are no part of this trial's time limit.
         spec = replace(spec, workload=prepare_workload(spec.workload, spec.seed))
@@ -264,7 +264,7 @@ def _zygote_environment(spec: GroupSpec) -> Mapping[str, str]:
 def _instances_of_processes(spec: GroupSpec) -> list[tuple[int, ...]]:
     if WORKLOADS[spec.workload.kind].runs == "program":
         return [()]  # it sees to its instances itself
-    instances = tuple(range(spec.config.instance_count))
+    instances = tuple(range(spec.config.total_instances))
     if spec.config.get("instance_mode", "process") == "thread":
         return [instances]
     return [(index,) for index in instances]

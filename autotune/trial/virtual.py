@@ -87,7 +87,7 @@ class VirtualGroup:
         try:
             return [
                 _VirtualInstance(self._spec, i, self._began_s)
-                for i in range(self._spec.config.instance_count)
+                for i in range(self._spec.config.total_instances)
             ]
         except TrialError as error:
             self._charge(error.cost_s)
@@ -136,8 +136,8 @@ class _VirtualInstance:
         context = Context(
             config=spec.config,
             workload=spec.workload,
-            devices=spec.devices,
-            framework_device=spec.devices[0],
+            devices=(spec.device_of(index),),
+            framework_device=spec.device_of(index),
             clock=self.clock,
             instance=index,
             seed=spec.seed,

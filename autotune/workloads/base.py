@@ -33,7 +33,7 @@ class Context:
     """What a workload gets to build its program from.
 
     Attributes:
-        devices: Names of this instance's devices; a pipeline has one per rank.
+        devices: Names of this instance's devices: one; a pipeline has one per rank.
         framework_device: What the framework calls the first of them: "cpu", "cuda:0".
         clock: The instance's clock; a simulated workload moves it.
         instance: Index of this instance in its group.

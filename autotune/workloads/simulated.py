@@ -28,6 +28,10 @@ and the host spends a further `host_s` per call of any instance, one after the o
 Mean error over the ten rows: 2.7 % in throughput, 2.4 % in latency. The worst cell, four
 instances without a core limit at batch 128, is 14 % off in throughput: the source's own two
 rows there contradict each other under any such law (the larger batch has the lower latency).
+
+Several devices of one machine slow each other down as the option `scaling` declares: with N of
+them everything takes 1 + contention (N - 1) + coherency N (N - 1) times as long (Gunther's
+Universal Scalability Law, see `measure.scaling`).
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from __future__ import annotations
 import difflib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +56,7 @@ from autotune.workloads.noise import read_noise
 DEFAULT_NOISE = 0.02  # standard deviation of a call's time, relative
 STALL_SHARE = 0.004  # calls that something outside delays
 STALL_FACTOR = (1.1, 1.5)
+SCALING = "scaling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +203,7 @@ def program(context: Context) -> Program:
     model, config, clock = COST_MODELS[context.workload.model], context.config, context.clock
     assert isinstance(clock, VirtualClock), "simulated work runs on virtual time only"
     (noise, seed), disturbance = _read_options(context.workload)
+    slowdown = _slowdown(context.workload, config.device_count)
     memory_bytes = model.memory_bytes(config)
     needed_bytes = config.instance_count * memory_bytes
     if needed_bytes > MEMORY_BYTES:
@@ -209,7 +215,7 @@ def program(context: Context) -> Program:
     clock.advance(model.load_s)
     rng = np.random.default_rng((seed, context.seed, context.instance))
     waits_s = [0.0]
-    serve = _serve(model, config, clock, noise, rng)
+    serve = _serve(model, config, clock, noise, rng, slowdown)
     if disturbance is not None:
         serve = _disturbed(serve, disturbance, clock, context.began_s, waits_s)
     return Program(
@@ -222,7 +228,12 @@ def program(context: Context) -> Program:
 
 
 def _serve(
-    model: CostModel, config: Config, clock: VirtualClock, noise: float, rng: np.random.Generator
+    model: CostModel,
+    config: Config,
+    clock: VirtualClock,
+    noise: float,
+    rng: np.random.Generator,
+    slowdown: float,
 ) -> Callable[[int, int], StageTimes]:
     host_s = model.host_s(config)
 
@@ -232,7 +243,7 @@ def _serve(
 
     def serve(call: int, items: int) -> StageTimes:
         h2d_s, compute_s, d2h_s = stage_times(items)
-        factor = math.exp(rng.normal(0.0, noise)) if noise else 1.0
+        factor = slowdown * (math.exp(rng.normal(0.0, noise)) if noise else 1.0)
         if noise and rng.random() < STALL_SHARE:
             factor *= rng.uniform(*STALL_FACTOR)
         clock.advance(factor * (h2d_s + compute_s + d2h_s + host_s))
@@ -262,7 +273,18 @@ def _disturbed(
     return disturbed
 
 
+def _slowdown(spec: WorkloadSpec, device_count: int) -> float:
+    """How many times as long everything takes with so many devices at work."""
+    given = spec.options.get(SCALING, {})
+    if not isinstance(given, Mapping) or not given.keys() <= {"contention", "coherency"}:
+        raise UsageError(f"workload.{SCALING}: {given!r} is not contention and coherency")
+    contention, coherency = (float(given.get(k, 0.0)) for k in ("contention", "coherency"))
+    further = device_count - 1
+    return 1.0 + contention * further + coherency * device_count * further
+
+
 def _read_options(spec: WorkloadSpec) -> tuple[tuple[float, int], Disturbance | None]:
     """Noise and its seed, and the declared disturbance."""
-    drawn = {key: value for key, value in spec.options.items() if key != OPTION}
+    drawn = {k: v for k, v in spec.options.items() if k not in (OPTION, SCALING)}
+    _slowdown(spec, 1)
     return read_noise(drawn, DEFAULT_NOISE), Disturbance.of(spec.options)
