@@ -189,7 +189,7 @@ def next_plan(goal: RateGoal, history: Sequence[Evidence]) -> Plan | None:
         return None
     if last.kind == "ladder":
         rate = PILOT_SHARE * target.limit_rate_per_s
-        return _window_plan(goal, rate, min(PILOT_S, goal.window_s), number=0)
+        return window_plan(goal, rate, min(PILOT_S, goal.window_s), number=0)
     if not goal.proves:
         return None
     rate_and_time = _next_window(goal, history)
@@ -197,7 +197,7 @@ def next_plan(goal: RateGoal, history: Sequence[Evidence]) -> Plan | None:
         return None
     rate, duration_s = rate_and_time
     number = 1 + sum(e.kind == "look" for e in history)
-    return _window_plan(goal, rate, duration_s, number)
+    return window_plan(goal, rate, duration_s, number)
 
 
 def check_plan(goal: RateGoal, history: Sequence[Evidence], number: int) -> Plan | None:
@@ -209,7 +209,17 @@ def check_plan(goal: RateGoal, history: Sequence[Evidence], number: int) -> Plan
     rate = finding.rate_per_s or PILOT_SHARE * limit_rate
     if rate <= 0.0:
         return None
-    return _window_plan(goal, rate, min(PILOT_S, LOOKS[0] * goal.window_s), CHECKS_FROM + number)
+    return window_plan(goal, rate, min(PILOT_S, LOOKS[0] * goal.window_s), CHECKS_FROM + number)
+
+
+def window_plan(goal: RateGoal, rate: float, duration_s: float, number: int) -> Plan:
+    """A window at a rate, with the arrivals of its number."""
+    return Plan(
+        windows=(Window(duration_s=duration_s),),
+        load=Load(kind=goal.kind, rate_per_s=rate),
+        arrival_seed=goal.seed + number,
+        deadline_s=goal.deadline_s + duration_s + DRAIN_S,
+    )
 
 
 def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: Samples) -> Evidence:
@@ -287,9 +297,17 @@ def _seconds_to_pass(
     return None
 
 
-def limit_rate(goal: RateGoal, service: ServiceTimes, near_per_s: float = 0.0) -> float:
-    """The highest rate at which a simulation of the queue keeps the limit; 0 if at none."""
-    return _Curve(goal, service, goal.simulated(LIMIT_N), near_per_s).rate_with(goal.allowed)
+def limit_rate(
+    goal: RateGoal, service: ServiceTimes, near_per_s: float = 0.0, *, count: int | None = None
+) -> float:
+    """The highest rate at which a simulation of the queue keeps the limit; 0 if at none.
+
+    Args:
+        near_per_s: Where it is likely to be, 0 if unknown.
+        count: Requests to simulate; None: enough to compare two configurations.
+    """
+    count = count or goal.simulated(LIMIT_N)
+    return _Curve(goal, service, count, near_per_s).rate_with(goal.allowed)
 
 
 def simulated_latency_s(goal: RateGoal, service: ServiceTimes, rate_per_s: float) -> Floats:
@@ -309,15 +327,6 @@ def _ladder_plan(goal: RateGoal) -> Plan:
     each_s = LADDER_S / picks.size
     windows = tuple(Window(duration_s=each_s, item_count=sizes[int(i)]) for i in picks)
     return Plan(windows=windows, deadline_s=goal.deadline_s)
-
-
-def _window_plan(goal: RateGoal, rate: float, duration_s: float, number: int) -> Plan:
-    return Plan(
-        windows=(Window(duration_s=duration_s),),
-        load=Load(kind=goal.kind, rate_per_s=rate),
-        arrival_seed=goal.seed + number,
-        deadline_s=goal.deadline_s + duration_s + DRAIN_S,
-    )
 
 
 def _next_window(goal: RateGoal, history: Sequence[Evidence]) -> tuple[float, float] | None:
