@@ -401,6 +401,66 @@ def buckets(
 
 
 @command(closed_pipe=EXIT_OK)
+def plan(
+    study: Name,
+    rate: Annotated[str, typer.Option(help="Requests of all devices together: 50000 or 50000/s.")],
+    limits: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--limit", help="Instead of the study's: latency_p99=5ms …"),
+    ] = None,
+    headroom: Annotated[str, typer.Option(help="Share of the capacity that stays free.")] = "30%",
+    price_per_hour: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Of one device, in any currency."),
+    ] = None,
+    power: Annotated[str, typer.Option(help="Of one device, 300W; else as measured.")] = "",
+    per_machine: Annotated[
+        int, typer.Option(min=0, help="Devices that share a machine; 0: all of them.")
+    ] = 0,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Measure what the plan rests on.")
+    ] = False,
+    time: Annotated[str, typer.Option(help="Most time to measure, such as 10min.")] = "",
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Write the load table as JSON, for a server."),
+    ] = None,
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
+    as_json: AsJson = False,
+) -> int:
+    """How many devices a rate needs, and which configuration serves which load."""
+    from autotune.apps.plan import plan as make_plan
+    from autotune.apps.plan_confirm import confirm_plan
+    from autotune.apps.plan_options import plan_options
+    from autotune.results.fleet_words import plan_lines
+
+    options = plan_options(
+        rate=rate,
+        limits=limits or (),
+        headroom=headroom,
+        price_per_hour=price_per_hour,
+        power=power,
+        per_machine=per_machine,
+        confirm=confirm,
+        time=time,
+        out=out,
+        studies_dir=studies_dir,
+        storage=storage,
+    )
+    if confirm:
+        with _view(as_json) as view:
+            found = confirm_plan(study, options, view)
+    else:
+        found = make_plan(study, options)
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        _print_lines(plan_lines(found))
+    return EXIT_NOTHING if found.is_open else EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
 def diagnose(
     profile: Annotated[
         Path,

@@ -47,7 +47,7 @@ def choose(result: StudyResult, wishes: Sequence[str], *, studies_dir: Path) -> 
     return prefer(result, read_preferences(wishes), judged)
 
 
-def read_preferences(wishes: Sequence[str]) -> tuple[Limit, ...]:
+def read_preferences(wishes: Sequence[str], option: str = "--prefer") -> tuple[Limit, ...]:
     """The wishes as limits, one per metric; of several on one metric the last counts.
 
     Raises:
@@ -57,10 +57,10 @@ def read_preferences(wishes: Sequence[str]) -> tuple[Limit, ...]:
     for wish in wishes:
         match = _PREFERENCE.fullmatch(wish)
         if match is None:
-            raise UsageError(f"--prefer {wish!r}: write metric=value, such as latency_p99=10ms")
+            raise UsageError(f"{option} {wish!r}: write metric=value, such as latency_p99=10ms")
         metric, sign, value = match.groups()
         bound = value if sign == "=" else f"{sign} {value}"
-        place = f"--prefer {metric}"
+        place = f"{option} {metric}"
         try:
             found = limits(Node({metric: Node(bound, place)}, place))
         except Refused as error:
