@@ -72,7 +72,7 @@ params:
   batched_h2d: [false, true]
   max_queue_delay: [0ms, 1ms]
 budget: {{trials: 16}}
-trial: {{duration: 1s, seed: {seed}}}
+trial: {{duration: 500ms, seed: {seed}}}
 confirm: {{top: 1, duration: {confirm_s}s}}
 warm_start: false
 """

@@ -151,7 +151,8 @@ def _table_lines(plan: FleetPlan) -> Iterator[str]:
 
 def _level_text(check: LevelCheck, names: list[str]) -> str:
     if check.ratio is None:
-        return f"up to {check.share:.0%}: failed ({check.outcome}); not used"
+        why = "too little time" if check.outcome == "undecided" else outcome_text(check.outcome)
+        return f"up to {check.share:.0%}: {why}; not used"
     interval = f", 95 % interval {factor_interval_text(check.ci95)}" if check.ci95 else ""
     text = (
         f"up to {check.share:.0%}: mean latency {factor_text(check.ratio)} better{interval}, "

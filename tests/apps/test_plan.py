@@ -36,7 +36,7 @@ def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The studies directory of a finished study of arriving requests, P99 within 6 ms."""
     folder = tmp_path_factory.mktemp("online")
     text = fleets.ONLINE.format(seed=1, limit_ms=1e3 * fleets.LIMIT_S, confirm_s=2)
-    text = text.replace("trials: 16", "trials: 10").replace("duration: 1s", "duration: 500ms")
+    text = text.replace("trials: 16", "trials: 10")
     run(load_space(fleets.written(folder, text)), studies_dir=folder / "studies")
     yield folder / "studies"
 
