@@ -1,10 +1,10 @@
 """Whether plans are right: fleets with declared scaling, planned from studies of them.
 
     OMP_NUM_THREADS=1 python benchmarks/plan.py [--seeds 100] [--first-seed 0]
-        [--kinds offline online table extrapolated] [--out plan.jsonl]
+        [--kinds offline online records extrapolated] [--out plan.jsonl]
 
 Every case is a simulated study (declared costs, noise and contention, on a virtual clock), which is
-planned by with `--confirm`, and held against what was declared:
+planned by, with `--confirm`, and held against what was declared:
 
 `offline` no limit on latency; contention and coherency drawn, a rate that needs 1 to 8 devices, all
           of one machine: right is the least number whose declared throughput has the headroom
@@ -12,9 +12,10 @@ planned by with `--confirm`, and held against what was declared:
 `online` a limit on the P99 of arriving requests, devices that share nothing, 1 to 6 of them needed:
           right is the least number of which each holds its share, headroom on top, in a simulation
           of a million requests with the declared costs
-`table`  the same studies: mean latency at half load, and the P99 limit at full load, of the load
-          table against the single configuration, both by declared costs; the table is taken from
-          the records alone (`online` confirms it)
+`records` the same studies and rates without `--confirm`: what the lower bounds alone cost
+
+Of the load tables the last two also print the mean latency at half load and the share of requests
+over the limit at full load, by declared costs, against the single configuration.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ HEADROOM = 0.3
 LIMIT_S = 0.006
 RESIDUALS = 200_000
 TRUTH_N = 1_000_000  # requests simulated for the true rate
-KINDS = ("offline", "online", "table", "extrapolated")
+KINDS = ("offline", "online", "records", "extrapolated")
 
 OFFLINE = """
 workload:

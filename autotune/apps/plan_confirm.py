@@ -18,6 +18,7 @@ from autotune.core.records import Config, Load, Measurement, Samples, TurnRate
 from autotune.core.units import format_rate
 from autotune.measure.judge import judge
 from autotune.measure.load_table import Row, steps
+from autotune.measure.noise import QUIET
 from autotune.measure.paired import LOOKS, Rule, judge_pairs
 from autotune.measure.pooling import pooled
 from autotune.measure.rate import Evidence, RateGoal, evaluate, known, window_plan
@@ -213,7 +214,8 @@ class _Run:
         if status == "pass" and not self._mean_holds(measurement):
             status = "fail"
         outcome = {"pass": Outcome.OK, "fail": Outcome.OVER_LIMIT}.get(status, Outcome.UNDECIDED)
-        return replace(check, p99_s=measurement.latency_p99_s, outcome=str(outcome))
+        trust = "" if measurement.trust == QUIET else measurement.trust
+        return replace(check, p99_s=measurement.latency_p99_s, outcome=str(outcome), reason=trust)
 
     def _window(
         self, space: SearchSpace, goal: RateGoal, rate: float, duration_s: float, number: int

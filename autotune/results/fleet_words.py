@@ -35,8 +35,9 @@ def plan_lines(plan: FleetPlan) -> Iterator[str]:
     """The whole answer."""
     wanted = plan.wanted
     limits = ", ".join(map(limit_text, wanted.limits)) or "no limit"
+    by = "not shown. By its records, " if plan.is_open else ""
     yield (
-        f"{plan.study}: {devices_text(plan.devices)} for {format_rate(wanted.rate_per_s)} "
+        f"{plan.study}: {by}{devices_text(plan.devices)} for {format_rate(wanted.rate_per_s)} "
         f"with {limits} and {wanted.headroom:.0%} of headroom"
     )
     if plan.origin in ORIGIN_NOTICE:
@@ -56,7 +57,11 @@ def plan_lines(plan: FleetPlan) -> Iterator[str]:
     yield from _money_lines(plan)
     yield from (_line("Measured", _rate_check_text(check)) for check in plan.rate_checks)
     if plan.is_open:
-        yield _line("Not shown", "that the rate holds; measure longer, or plan more devices")
+        yield _line(
+            "Not shown",
+            "none of these numbers was seen to hold the rate: measure again when the machine is "
+            "quiet, or longer, or plan more devices",
+        )
     yield from _table_lines(plan)
     yield from (f"  - {note}" for note in plan.notes)
 
