@@ -171,6 +171,16 @@ def instance_loop(
         raise
 
 
+def instance_process(*arguments: Any) -> None:
+    """`instance_loop` in a process and session of its own, as it was measured.
+
+    Linux shares cores out by session, so that instances of one would get less beside other
+    programs; and a terminal's Ctrl-C is for the server to handle.
+    """
+    os.setsid()
+    instance_loop(*arguments)
+
+
 def joined(outputs: list[list[Array]], items: int, layout: Layout) -> list[Array]:
     """Outputs of a call's micro-batches, put together; the first axis of each counts items.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.programs.instance import Runtime, instance_loop
+from autotune.programs.instance import Runtime, instance_loop, instance_process
 from autotune.programs.memory import Array, Layout, Settings, as_type
 
 MAX_QUEUED_BATCHES = 64  # per instance; what comes on top is refused
@@ -141,9 +141,12 @@ class Server:
         self._processes: list[Any] = []
         for index, memory in enumerate(self._memory):
             ours, theirs = context.Pipe()
-            how: Any = threading.Thread if as_threads else context.Process
             arguments = (make, settings, index, memory, theirs)
-            process = how(target=instance_loop, args=arguments, daemon=True)
+            process: Any = (
+                threading.Thread(target=instance_loop, args=arguments, daemon=True)
+                if as_threads
+                else context.Process(target=instance_process, args=arguments, daemon=True)
+            )
             process.start()
             if not as_threads:
                 theirs.close()

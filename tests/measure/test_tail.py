@@ -14,6 +14,7 @@ from autotune.measure.tail import (
     look_alpha,
     look_sizes,
     quantile,
+    quantile_interval,
     variance_floor_for,
     variance_ratio,
 )
@@ -285,3 +286,20 @@ def test_three_looks_err_no_more_than_one():
     )
     assert passed <= allowed(0.05)
     assert failed <= allowed(0.05)
+
+
+def test_the_interval_of_a_quantile_holds_it_as_often_as_it_says():
+    rng = np.random.default_rng(7)
+    true = -math.log(0.01)
+    found = [quantile_interval(rng.exponential(size=3000), 0.99) for _ in range(300)]
+    assert all(low <= high for low, high in found)
+    assert sum(low <= true <= high for low, high in found) / len(found) >= 0.93
+
+
+def test_the_interval_of_dependent_values_is_wider_and_of_few_there_is_none():
+    values = np.random.default_rng(7).exponential(size=3000)
+    low, high = quantile_interval(values, 0.99)
+    wide_low, wide_high = quantile_interval(np.repeat(values[:1000], 3), 0.99)
+    assert wide_high - wide_low > high - low
+    assert quantile_interval(values[:100], 0.99) is None
+    assert quantile_interval([], 0.99) is None

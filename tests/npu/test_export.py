@@ -44,7 +44,8 @@ def test_it_answers_as_the_model_does_on_the_host(
     (path,) = export_programs.torch_npu(about)
     x = np.linspace(-1, 1, 84, dtype=np.float32).reshape(21, 4)
     np.savez(tmp_path / "in.npz", x=x)
-    run_program(path, "--infer", str(tmp_path / "in.npz"), str(tmp_path / "out.npz"))
+    files = ("--infer", str(tmp_path / "in.npz"), str(tmp_path / "out.npz"))
+    assert run_program(path, *files, "--bench", "0.2")["throughput_items_per_s"] > 0
     torch.manual_seed(0)
     scope: dict[str, object] = {}
     exec(MODEL, scope)
@@ -52,4 +53,3 @@ def test_it_answers_as_the_model_does_on_the_host(
         wanted = scope["build"]()(torch.as_tensor(x)).numpy()  # type: ignore[operator]
     with np.load(tmp_path / "out.npz") as found:
         np.testing.assert_allclose(found["output_0"], wanted, rtol=1e-4, atol=1e-5)
-    assert run_program(path, "--bench", "0.2")["throughput_items_per_s"] > 0

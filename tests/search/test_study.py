@@ -38,6 +38,15 @@ class TestTrials:
         asked = study.ask()
         assert asked == Asked(number=0, config=make_space().baseline, phase="baseline")
 
+    def test_a_trial_counts_as_running_until_it_is_told(self, tmp_path: Path) -> None:
+        study = open_study(tmp_path)
+        asked = study.ask()
+        assert isinstance(asked, Asked)
+        seen = StoredStudy.load(study.name, tmp_path, storage="journal")
+        assert seen.running() == 1
+        study.tell(record_of(asked.number, asked.config, "ok"))
+        assert StoredStudy.load(study.name, tmp_path, storage="journal").running() == 0
+
     def test_optuna_sees_real_values_states_and_constraints(self, tmp_path: Path) -> None:
         study = open_study(tmp_path, sampler="grid")
         for outcome in ("ok", "oom", "crashed"):
