@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from autotune.apps.plan import Basics, counted, planned, read_basics, write_table
 from autotune.apps.plan_options import PlanOptions
 from autotune.apps.resolve import Resolved, prepare, resolve
+from autotune.apps.store import load_stored
 from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError
 from autotune.core.objective import METRICS, Goal, Objective
@@ -28,6 +29,7 @@ from autotune.measure.tail import Status
 from autotune.results.fleet import FleetPlan, LevelCheck, RateCheck
 from autotune.results.fleet_words import devices_text
 from autotune.results.words import config_text
+from autotune.search.conditions import differences, fingerprint_of
 from autotune.search.confirm import Setup
 from autotune.search.confirm import confirm as measure_rounds
 from autotune.search.pairs import Pairs, measure_pairs
@@ -57,8 +59,10 @@ def confirm_plan(study: str, options: PlanOptions, view: View | None = None) -> 
     view = view or View()
     basics = read_basics(study, options)
     counted(basics)  # what is impossible by the records is said before anything is measured
+    resolved = _resolved(basics)
+    basics = replace(basics, notes=(*basics.notes, *_changes(study, options, resolved)))
     with Launcher() as launcher:
-        run = _Run(_resolved(basics), basics, launcher, options, view)
+        run = _Run(resolved, basics, launcher, options, view)
         found = run.go()
     if options.out is not None:
         write_table(found, options.out)
@@ -78,6 +82,23 @@ def _resolved(basics: Basics) -> Resolved:
             "be had than the study has"
         )
     return resolve(space)
+
+
+def _changes(study: str, options: PlanOptions, resolved: Resolved) -> tuple[str, ...]:
+    """What is not as it was when the study was made.
+
+    Raises:
+        UsageError: It is another device.
+    """
+    old = load_stored(study, options.studies_dir, options.storage).fingerprint
+    new = fingerprint_of(resolved.space, resolved.info)
+    if old.get("device", "") not in ("", new["device"]):
+        raise UsageError(
+            f"--confirm: study {study} is of {old['device']}, and here is {new['device']}; "
+            "measure where the study was made"
+        )
+    changed = differences(old, new) if old else []
+    return (f"since the study was made: {'; '.join(changed)}",) if changed else ()
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ def plan_lines(plan: FleetPlan) -> Iterator[str]:
         f"hold {format_rate(plan.least_per_s)} at least; {used:.0%} of it is used at the full rate",
     )
     yield _line("Scaling", _scaling_text(plan))
-    if plan.likely_devices < plan.devices:
+    if plan.likely_devices < plan.devices and not plan.rate_checks:
         yield _line("Fewer", _fewer_text(plan))
     yield from _money_lines(plan)
     yield from (_line("Measured", _rate_check_text(check)) for check in plan.rate_checks)
@@ -76,8 +76,9 @@ def _line(name: str, text: str) -> str:
 
 
 def _fewer_text(plan: FleetPlan) -> str:
-    return f"{plan.likely_devices} may do by the estimates alone, which leave nothing for doubt" + (
-        "" if plan.rate_checks else "; --confirm tells"
+    return (
+        f"{plan.likely_devices} may do by the estimates alone, which leave nothing for doubt; "
+        "--confirm tells"
     )
 
 
@@ -160,8 +161,8 @@ def _level_text(check: LevelCheck, names: list[str]) -> str:
         return f"up to {check.share:.0%}: {why}; not used"
     interval = f", 95 % interval {factor_interval_text(check.ci95)}" if check.ci95 else ""
     text = (
-        f"up to {check.share:.0%}: mean latency {factor_text(check.ratio)} better{interval}, "
-        f"limits {outcome_text(check.outcome)}"
+        f"up to {check.share:.0%}: on average {factor_text(check.ratio)} as quick as the last row's"
+        f"{interval}, limits {outcome_text(check.outcome)}"
     )
     return text if check.kept else f"{text}: not used"
 

@@ -8,12 +8,14 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from autotune.apps import resolve
 from autotune.apps.plan import plan
 from autotune.apps.plan_confirm import confirm_plan
 from autotune.apps.plan_options import plan_options
@@ -22,6 +24,7 @@ from autotune.apps.run import run
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Measurement, TrialRecord, Verdict
+from autotune.devices import find_device
 from autotune.results.fleet import FleetPlan
 from autotune.results.fleet_words import plan_lines
 from autotune.space.loader import load_space
@@ -126,6 +129,16 @@ class TestUnderArrivals:
         assert found.rate_checks[-1].outcome == "ok"
         assert any(check.kept and check.ratio and check.ratio > 1 for check in found.level_checks)
         assert "measured:" in text(found)
+
+    def test_another_device_is_not_measured(
+        self, online: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        there = find_device("simulated")
+        monkeypatch.setattr(
+            resolve, "find_device", lambda name: replace(there, description="another chip")
+        )
+        with pytest.raises(UsageError, match=r"is of simulated: .*, and here is .*another chip"):
+            confirm_plan("case", plan_options(rate="1000", confirm=True, studies_dir=online))
 
 
 class TestThroughput:
