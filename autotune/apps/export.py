@@ -244,6 +244,11 @@ def _evidence(
             f"it was measured with {ran_in}, and {to} runs the model with "
             f"{' or '.join(form.runtimes)}"
         )
+    if form.runtimes and record.config.device_count > 1:
+        doubts.append(
+            f"it was measured on {record.config.device_count} devices together, and what {to} gets "
+            "is for one of them"
+        )
     interval = _latency_interval(record, directory)
     return evidence_of(result, record, latency_ci95_s=interval, unproven=doubts)
 

@@ -43,7 +43,11 @@ class OnnxRuntime:
             used = self._layout.items if self._pads else count
             self._copies.load(slot, adopted[part], used)
             binding = self._binding(part, slot, used)
-            self._session.run_with_iobinding(binding)
+            try:
+                self._session.run_with_iobinding(binding)
+            except Exception:  # outputs of another shape do not fit into the last call's memory
+                self._bind_outputs(binding)
+                self._session.run_with_iobinding(binding)
             bindings.append(binding)
         self._calls += len(items)
         return bindings
@@ -60,10 +64,14 @@ class OnnxRuntime:
             for item, view in zip(self._session.get_inputs(), views, strict=True):
                 where = (view.dtype.type, view.shape, view.ctypes.data)
                 binding.bind_input(item.name, "cpu", 0, *where)
-            for output in self._session.get_outputs():
-                binding.bind_output(output.name, "cpu")
+            self._bind_outputs(binding)
             self._bindings[key] = binding
         return self._bindings[key]
+
+    def _bind_outputs(self, binding: Any) -> None:
+        binding.clear_binding_outputs()
+        for output in self._session.get_outputs():
+            binding.bind_output(output.name, "cpu")
 
 
 def session_options(ort: Any, settings: Settings, thread_count: int) -> Any:

@@ -132,6 +132,16 @@ def test_what_is_no_proof_needs_a_word_and_says_so(replayed: str) -> None:
     assert "# UNPROVEN: its figures are replayed" in to("env", unproven=True).read_text()
 
 
+def test_figures_of_several_devices_are_no_proof_for_one(tmp_path: Path) -> None:
+    about = subject(tmp_path, "workload: {model: mlp}\n", {}, device_count=2)
+    assert about.result is not None
+    for form, doubted in (("torch", True), ("json", False)):
+        found = export._evidence(
+            about.result, export.FORMATS[form], form, about.space, tmp_path
+        ).unproven
+        assert [("on 2 devices together" in doubt) for doubt in found] == [True] * doubted
+
+
 def test_compare_takes_the_json(replayed: str) -> None:
     (path,) = export.export_study(
         replayed, "json", out=None, studies_dir=Path("studies"), unproven=True

@@ -135,6 +135,32 @@ def test_the_program_of_a_model_file_answers_as_the_file_does(
     np.testing.assert_allclose(found, ITEMS["x"] @ weight, rtol=1e-4, atol=1e-4)
 
 
+def test_outputs_may_change_their_shape_from_call_to_call(tmp_path: Path) -> None:
+    """As many columns as the largest number says: none in the first call, of zeros."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "found"])
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Cast", ["most"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["whole", "one"], ["end"]),
+        helper.make_node("Slice", ["x", "zero", "end", "one"], ["y"]),
+    ]
+    numbers = [
+        numpy_helper.from_array(np.array([n]), name) for name, n in (("zero", 0), ("one", 1))
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], numbers)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opset), tmp_path / "m.onnx")
+    about = subject(tmp_path, "workload: {model: m.onnx}\n", {}, batch_size=4)
+    (path,) = export_programs.onnxruntime(about)
+    items = np.arange(16, dtype=np.float32).reshape(4, 4) / 5
+    (found,) = answered(path, tmp_path, {"x": items})
+    np.testing.assert_array_equal(found, items[:, :3])
+
+
 def test_a_program_measures_itself_with_and_without_arrivals(tmp_path: Path) -> None:
     write_onnx(tmp_path / "m.onnx")
     text = "workload: {model: m.onnx}\n"
