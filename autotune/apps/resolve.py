@@ -30,7 +30,7 @@ from autotune.space.runtimes import RUNTIME, runtimes_of, workloads_of
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import shipped_dir
 from autotune.trial.group import group_spec
-from autotune.trial.rate_search import tail_limit
+from autotune.trial.rate_search import tail_limits
 from autotune.trial.session import Launcher, open_session
 from autotune.version import __version__
 from autotune.workloads import (
@@ -107,16 +107,20 @@ def resolve(space: SearchSpace) -> Resolved:
 
 
 def _limits_notes(objective: Objective) -> Iterator[str]:
-    """A word where a rate is sought under several limits on latency: one of them chooses it."""
-    latencies = [
-        x.metric for x in objective.limits if METRICS[x.metric].field.startswith("latency_")
+    """A word where a rate is sought under a limit on a latency that does not choose it."""
+    if not objective.load.seeks_rate:
+        return
+    tails = tail_limits(objective)
+    others = [
+        limit.metric
+        for limit in objective.limits
+        if METRICS[limit.metric].field.startswith("latency_") and limit not in tails
     ]
-    if objective.load.seeks_rate and len(latencies) > 1:
-        tail = tail_limit(objective).metric
-        others = " and ".join(name for name in latencies if name != tail)
+    if others:
+        kept = " and ".join(limit.metric for limit in tails)
         yield (
-            f"the rate is the highest that keeps {tail}; a configuration that breaks {others} "
-            "there is refused, though a lower rate might keep all"
+            f"the rate is the highest that keeps {kept}; a configuration that breaks "
+            f"{' and '.join(others)} there is refused, though a lower rate might keep all"
         )
 
 

@@ -67,6 +67,7 @@ class RateGoal:
 
     Attributes:
         limit_s: Latency that a share `quantile` of the requests must keep.
+        others: Further such limits, each as (latency in seconds, quantile); `binding` picks one.
         servers: Instances on the queue.
         window_s: Time at one rate, up to `MAX_STRETCH` times as long where the limit needs it.
         proves: False: the pilot window is the last; the rate is an estimate.
@@ -79,6 +80,7 @@ class RateGoal:
     kind: Literal["poisson", "constant"] = "poisson"
     limit_s: float
     quantile: float = 0.99
+    others: tuple[tuple[float, float], ...] = ()
     max_batch: int
     max_delay_s: float = 0.0
     servers: int = 1
@@ -171,6 +173,15 @@ class Finding:
 def proof_range_s(window_s: float) -> tuple[float, float]:
     """Least and most seconds of measuring at one rate that can show it to hold."""
     return LOOKS[0] * window_s, MAX_STRETCH * window_s
+
+
+def binding(goal: RateGoal, service: ServiceTimes) -> RateGoal:
+    """The goal with that one of its limits which the simulation meets at the least rate."""
+    if not goal.others:
+        return goal
+    limits = ((goal.limit_s, goal.quantile), *goal.others)
+    goals = [replace(goal, limit_s=s, quantile=q, others=()) for s, q in limits]
+    return min(goals, key=lambda one: limit_rate(one, service))
 
 
 def known(goal: RateGoal, service: ServiceTimes) -> Evidence:

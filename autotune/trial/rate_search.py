@@ -20,6 +20,7 @@ from autotune.measure.rate import (
     Evidence,
     Finding,
     RateGoal,
+    binding,
     check_plan,
     conclude,
     evaluate,
@@ -58,27 +59,32 @@ class RateResult:
     facts: RateFacts
 
 
-def tail_limit(objective: Objective) -> Limit:
-    """The limit that a rate has to keep: the one on the highest latency quantile.
+def tail_limits(objective: Objective) -> tuple[Limit, ...]:
+    """The limits that a rate has to keep: those on quantiles of the latency.
 
     Raises:
         UsageError: No latency quantile is limited.
     """
-    tails = [limit for limit in objective.limits if METRICS[limit.metric].quantile is not None]
+    tails = tuple(limit for limit in objective.limits if METRICS[limit.metric].quantile is not None)
     if not tails:
         raise UsageError("load: rate: max needs a limit on a latency quantile, as latency_p99")
-    return max(tails, key=lambda limit: METRICS[limit.metric].quantile or 0.0)
+    return tails
+
+
+def _tail(limit: Limit) -> tuple[float, float]:
+    return limit.bound, METRICS[limit.metric].quantile or 0.0
 
 
 def rate_goal(config: Config, objective: Objective, *, window_s: float, seed: int) -> RateGoal:
     """What to look for in a configuration; see `RateGoal` for what can be added."""
-    limit = tail_limit(objective)
+    first, *others = map(_tail, tail_limits(objective))
     kind = objective.load.kind
     assert kind == "poisson" or kind == "constant", "only such loads have a rate"
     return RateGoal(
         kind=kind,
-        limit_s=limit.bound,
-        quantile=METRICS[limit.metric].quantile or 0.0,
+        limit_s=first[0],
+        quantile=first[1],
+        others=tuple(others),
         max_batch=config.batch_size,
         max_delay_s=float(config.get("max_queue_delay", 0.0)),
         servers=config.total_instances,
@@ -114,7 +120,9 @@ class RateSearch:
         """
         search = cls(goal=goal, objective=objective)
         if facts is not None and facts.rate_per_s > 0.0:
-            search.history.append(known(goal, ServiceTimes.of_facts(facts)))
+            service = ServiceTimes.of_facts(facts)
+            search.goal = binding(goal, service)
+            search.history.append(known(search.goal, service))
         return search
 
     @property
@@ -142,7 +150,12 @@ class RateSearch:
         samples = session.measure(plan)
         assert isinstance(samples, Samples)
         self.measured[len(self.history)] = samples
-        self.history.append(evaluate(self.goal, self.history, plan, samples))
+        evidence = evaluate(self.goal, self.history, plan, samples)
+        if self.goal.others:
+            # Call times are known now, and with them which of the limits is met first.
+            self.goal = binding(self.goal, evidence.service)
+            evidence = evaluate(self.goal, self.history, plan, samples)
+        self.history.append(evidence)
         return samples
 
     def check(self, session: Session) -> Samples | None:
@@ -271,7 +284,7 @@ def _verdict(
     measurement: Measurement,
 ) -> Verdict:
     """The tail by the search, everything else as ever."""
-    tail = tail_limit(objective)
+    tail = next(t for t in tail_limits(objective) if _tail(t) == (goal.limit_s, goal.quantile))
     others = tuple(limit for limit in objective.limits if limit is not tail)
     base = judge(samples, measurement, replace(objective, limits=others))
     field_name = METRICS[tail.metric].field

@@ -217,6 +217,23 @@ def test_latencies_of_an_estimated_rate_are_marked_as_estimates(launcher: Launch
     assert p99_s == pytest.approx(np.quantile(fresh.request_latency_s(), 0.99), rel=0.25)
 
 
+def test_the_limit_that_is_met_first_chooses_the_rate(launcher: Launcher) -> None:
+    config = Config(batch_size=64)
+    p99 = Limit(metric="latency_p99", bound=0.006)
+    rates = []
+    for limits in ((p99,), (p99, Limit(metric="latency_p50", bound=0.0024))):
+        objective = Objective(name="o", load=Load(kind="poisson"), limits=limits)
+        goal = rate_goal(config, objective, window_s=8.0, seed=1)
+        with open_session(simulated(config), launcher) as session:
+            found = search_rate(session, goal, objective)
+        assert found.verdict.outcome is Outcome.OK
+        rates.append(found.finding.rate_per_s)
+    fresh = measured(launcher, simulated(config), poisson(rates[1], 10.0)).request_latency_s()
+    assert (fresh > 0.0024).mean() <= 0.5 and (fresh > 0.006).mean() <= 0.01
+    first = measured(launcher, simulated(config), poisson(rates[0], 10.0)).request_latency_s()
+    assert (first > 0.0024).mean() > 0.5 and rates[1] > 0.5 * rates[0]
+
+
 def test_no_rate_keeps_a_limit_below_one_call(launcher: Launcher) -> None:
     config = Config(batch_size=64)
     limits = (Limit(metric="latency_p99", bound=0.0005),)
