@@ -14,14 +14,14 @@ from typing import Any
 
 from autotune.core.errors import TrialCrashed
 from autotune.core.text import describe
-from autotune.devices.base import Device, DeviceInfo, Seat
+from autotune.devices.base import Seat
 from autotune.devices.splits import parse_split, split_ladder
 from autotune.devices.torch_accelerator import (
     NATIVE,
     AcceleratorKind,
     TorchAccelerator,
     error_code,
-    survey_memory,
+    surveyed,
 )
 
 OUT_OF_MEMORY_CODES = (200000, 207001)  # ACL_ERROR_BAD_ALLOC, ACL_ERROR_RT_MEMORY_ALLOCATION
@@ -32,52 +32,25 @@ PROBE_TENSORS, PROBE_ELEMENTS = 8, 64
 _BATCH_CHIPS = ((220, 240), (251, 10_000))
 
 
-class NpuKind(AcceleratorKind):
-    """NPUs that torch_npu sees."""
-
-    kind = "npu"
-    package = "torch_npu"
-    install = "pip install torch_npu, in the version that matches torch and CANN"
-    node_pattern = "dev/davinci[0-9]*"
-    survey = "autotune.devices.npu:survey"
-
-    def _info(self, index: int, device: Mapping[str, Any], survey: Mapping[str, Any]) -> DeviceInfo:
-        cube, vector = device["cube_count"], device["vector_count"]
-        why_whole = device["why_whole"]
-        text = f"{cube} cube and {vector} vector cores"
-        return DeviceInfo(
-            **self._described(index, device, survey, f"{text}, CANN {survey['versions']['cann']}"),
-            core_count=cube,
-            facts={"core_count": cube, "cube_count": cube, "vector_count": vector},
-            core_ladder=("all",) if why_whole else split_ladder(cube, vector),
-            splits=() if why_whole else ("cube|vector",),
-            why_whole=why_whole,
-        )
-
-    def _open(self, index: int, seat: Seat) -> Device:
-        return NpuDevice(index, seat)
-
-
 class NpuDevice(TorchAccelerator):
     """One instance on its part of an NPU."""
 
-    def __init__(self, index: int, seat: Seat) -> None:
-        import torch
-        import torch_npu
+    kind, package = "npu", "torch_npu"
 
-        super().__init__(torch.npu, f"npu:{index}", seat)
+    def __init__(self, index: int, seat: Seat) -> None:
+        super().__init__(index, seat)
         # Before any operator. Limited streams need tensors in the common formats.
-        torch_npu.npu.config.allow_internal_format = False
+        self.runtime.config.allow_internal_format = False
         self._limit_cores(index)
         # Otherwise weights of convolutions may be moved into private formats.
-        torch.npu.set_compile_mode(jit_compile=False)
+        self.runtime.set_compile_mode(jit_compile=False)
 
     def _limit_cores(self, index: int) -> None:
         asked = self._seat.config.cores_per_instance
         if asked == "all":
             return
         cube, vector = parse_split(asked)
-        npu = self._runtime
+        npu = self.runtime
         if self._seat.shares_process:
             how = "stream limit"
             npu.set_stream_limit(self._stream, cube_num=cube, vector_num=vector)
@@ -104,6 +77,24 @@ class NpuDevice(TorchAccelerator):
         return explained(error)
 
 
+class NpuKind(AcceleratorKind):
+    """NPUs that torch_npu sees."""
+
+    device = NpuDevice
+    install = "pip install torch_npu, in the version that matches torch and CANN"
+    node_pattern = "dev/davinci[0-9]*"
+
+    def _split(self, device: Mapping[str, Any]) -> dict[str, Any]:
+        cube, vector, why_whole = (device[k] for k in ("cube_count", "vector_count", "why_whole"))
+        return {
+            "core_count": cube,
+            "facts": {"core_count": cube, "cube_count": cube, "vector_count": vector},
+            "core_ladder": ("all",) if why_whole else split_ladder(cube, vector),
+            "splits": () if why_whole else ("cube|vector",),
+            "why_whole": why_whole,
+        }
+
+
 # --- looked at from a child --------------------------------------------------------------------
 
 
@@ -112,30 +103,25 @@ def survey() -> dict[str, Any]:
     import torch
     import torch_npu
 
+    cann = _cann_version()
+
+    def own(properties: Any) -> dict[str, Any]:
+        cube, vector = int(properties.cube_core_num), int(properties.vector_core_num)
+        return {
+            "units": f"{cube} cube and {vector} vector cores, CANN {cann}",
+            "cube_count": cube,
+            "vector_count": vector,
+            "why_whole": _why_whole(cube, vector),
+        }
+
     versions = {
         "torch": str(torch.__version__),
         "torch_npu": str(torch_npu.__version__),
-        "cann": _cann_version(),
+        "cann": cann,
     }
-    count = torch.npu.device_count()
-    devices = [_survey_one(index) for index in range(count)]
-    found = _batch_copy() if count else "there is no device"
-    return {"versions": versions, "devices": devices, "batch_copy": found}
-
-
-def _survey_one(index: int) -> dict[str, Any]:
-    import torch
-
-    memory = survey_memory(torch.npu, index)
-    properties = torch.npu.get_device_properties(index)
-    cube, vector = int(properties.cube_core_num), int(properties.vector_core_num)
-    return {
-        "name": str(torch.npu.get_device_name(index)),
-        "cube_count": cube,
-        "vector_count": vector,
-        "why_whole": _why_whole(cube, vector),
-        **memory,
-    }
+    found = surveyed(torch.npu, own, versions=versions)
+    copied = _batch_copy() if found["devices"] else "there is no device"
+    return {**found, "batch_copy": copied}
 
 
 def _cann_version() -> str:

@@ -8,45 +8,72 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from autotune.devices.cnmon import parse as parse_cnmon
-from autotune.devices.npu_smi import Chip
 from autotune.devices.npu_smi import parse as parse_npu_smi
 from autotune.devices.readings import Meter, Reading, together
 
 TOOL_LIMIT_S = 5.0
+NO_TRAITS: Mapping[str, str] = MappingProxyType({})
 _RAPL = "sys/class/powercap/intel-rapl:*/energy_uj"
 
 
-def meter_of(name: str, cores: Sequence[int] = ()) -> Meter | None:
+def meter_of(
+    name: str, cores: Sequence[int] = (), traits: Mapping[str, str] = NO_TRAITS
+) -> Meter | None:
     """The meter of a device, None if nothing here tells of it.
 
     Args:
         name: As a space file has it: "cpu", "npu:0".
         cores: Host cores to look at, for a CPU; (): all.
+        traits: The device's, see `DeviceInfo`.
     """
-    kind, _, index = name.partition(":")
-    if kind == "cpu":
-        return _cpu(cores)
-    makers = {"npu": _npu, "cuda": _cuda, "mlu": _mlu}
-    return makers[kind](int(index or 0)) if kind in makers else None
+    kind, _, number = name.partition(":")
+    index = int(number or 0)
+    makers: dict[str, Callable[[], Meter | None]] = {
+        "cpu": lambda: _cpu(cores),
+        "npu": lambda: _npu(index),
+        "cuda": lambda: _cuda(index, traits.get("uuid", "")),
+        "mlu": lambda: _mlu(index),
+    }
+    return makers[kind]() if kind in makers else None
 
 
-def meter_of_all(names: Sequence[str], cores: Sequence[int] = ()) -> Meter | None:
+def _shown(index: int, variable: str) -> int:
+    """The number that the driver's tools have for what the framework calls `index`.
+
+    Args:
+        variable: The environment's, which may show the framework only some devices.
+    """
+    numbers = [word.strip() for word in os.environ.get(variable, "").split(",")]
+    known = index < len(numbers) and numbers[index].isdecimal()
+    return int(numbers[index]) if known else index
+
+
+def meter_of_all(
+    names: Sequence[str], cores: Sequence[int] = (), traits: Mapping[str, str] = NO_TRAITS
+) -> Meter | None:
     """The meter of several devices together: powers and memories add up.
 
     None if nothing tells of one of them: the sum would be wrong.
+
+    Args:
+        traits: Those of the first.
     """
-    meters = [meter for name in names if (meter := meter_of(name, cores)) is not None]
-    if len(meters) < len(names):
+    known = [traits, *(NO_TRAITS for _ in names[1:])]
+    meters = [meter_of(name, cores, told) for name, told in zip(names, known, strict=True)]
+    if not meters or not all(meters):
         return None
-    return meters[0] if len(meters) == 1 else lambda: together([meter() for meter in meters])
+    found = [meter for meter in meters if meter is not None]
+    return found[0] if len(found) == 1 else lambda: together([meter() for meter in found])
 
 
 # --- CPU ---------------------------------------------------------------------------------------
@@ -118,26 +145,30 @@ def _npu(index: int) -> Meter | None:
     if shutil.which("npu-smi") is None:
         return None
 
+    physical_id = _shown(index, "ASCEND_RT_VISIBLE_DEVICES")
+
     def read() -> Reading:
-        return _chip(parse_npu_smi(_output("npu-smi", "info")), index).reading
+        chips = parse_npu_smi(_output("npu-smi", "info"))
+        by_id = {chip.physical_id: chip for chip in chips if chip.physical_id is not None}
+        # In a container the only chip may be another one by its id.
+        return (by_id.get(physical_id) or chips[index if by_id else physical_id]).reading
 
     return read
-
-
-def _chip(chips: Sequence[Chip], index: int) -> Chip:
-    """The chip that the framework calls `index`: by its physical id, else by its place."""
-    by_id = {chip.physical_id: chip for chip in chips if chip.physical_id is not None}
-    return by_id[index] if by_id else chips[index]
 
 
 # --- CUDA --------------------------------------------------------------------------------------
 
 
-def _cuda(index: int) -> Meter | None:
+def _cuda(index: int, uuid: str) -> Meter | None:
     try:
         nvml: Any = importlib.import_module("pynvml")
         nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        # By its index it may be another one: the library knows neither CUDA_VISIBLE_DEVICES nor
+        # torch's order.
+        by_uuid = nvml.nvmlDeviceGetHandleByUUID
+        by_index = nvml.nvmlDeviceGetHandleByIndex
+        shown = _shown(index, "CUDA_VISIBLE_DEVICES")
+        handle = by_uuid(f"GPU-{uuid}") if uuid else by_index(shown)
     except Exception:  # not installed, no driver, no such device: nothing can be told
         return None
 
@@ -169,8 +200,10 @@ def _mlu(index: int) -> Meter | None:
     if shutil.which("cnmon") is None:
         return None
 
+    card = str(_shown(index, "MLU_VISIBLE_DEVICES"))
+
     def read() -> Reading:
-        return parse_cnmon(_output("cnmon", "info", "-c", str(index)))
+        return parse_cnmon(_output("cnmon", "info", "-c", card))
 
     return read
 

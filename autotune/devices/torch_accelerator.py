@@ -6,12 +6,13 @@ device, a stream, and the host's cores for its launches.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,30 +36,28 @@ MEMORY_POLL_S = 0.05
 
 
 class AcceleratorKind(ABC):
-    """The parent's side.
+    """The parent's side. Its module has a function `survey`, which a child calls: see `surveyed`.
 
     Attributes:
-        kind: The name in space files. `package`: what its framework support comes in.
-        install: How a user gets that package.
+        device: The child's side.
+        install: How a user gets the package that brings it to torch.
         node_pattern: Device nodes the driver makes, relative to the root of the file system.
-        survey: "module:function" that a child calls to look at the devices; see `describe`.
     """
 
-    kind: ClassVar[str]
-    package: ClassVar[str]
+    device: ClassVar[type[TorchAccelerator]]
     install: ClassVar[str]
     node_pattern: ClassVar[str]
-    survey: ClassVar[str]
 
     def __init__(self, root: Path = topology.ROOT) -> None:
         self._root = root
+        self.kind, self.package = self.device.kind, self.device.package
 
     def discover(self) -> Discovery:
         """The devices, or the first obstacle met on the way to one."""
         obstacle = self._obstacle()
         if obstacle:
             return Discovery(kind=self.kind, why_not=obstacle)
-        found = probe(self.survey)
+        found = probe(f"{type(self).__module__}:survey")
         if found.failure:
             return Discovery(kind=self.kind, why_not=self._unusable(found.failure))
         devices = found.answer["devices"]
@@ -88,28 +87,28 @@ class AcceleratorKind(ABC):
             return f"; there is no device node /{self.node_pattern.replace('[0-9]', '')}"
         return ""
 
-    @abstractmethod
     def _info(self, index: int, device: Mapping[str, Any], survey: Mapping[str, Any]) -> DeviceInfo:
         """A device of the survey as a `DeviceInfo`."""
-
-    def _described(
-        self, index: int, device: Mapping[str, Any], survey: Mapping[str, Any], text: str
-    ) -> dict[str, Any]:
-        """What of a `DeviceInfo` is the same for all kinds."""
         total = device["memory_total_bytes"]
-        return {
-            "name": f"{self.kind}:{index}",
-            "kind": self.kind,
-            "description": f"{device['name']}, {text}, {format_size(total)}",
-            "cores": topology.read_topology(self._root).cores,
-            "memory_total_bytes": total,
-            "preload": (self.package,),
-            "versions": dict(survey["versions"]),
-            "traits": {
+        return DeviceInfo(
+            name=f"{self.kind}:{index}",
+            kind=self.kind,
+            description=f"{device['name']}, {device['units']}, {format_size(total)}",
+            cores=topology.read_topology(self._root).cores,
+            memory_total_bytes=total,
+            preload=(self.package,),
+            versions=dict(survey["versions"]),
+            traits={
                 "memory_free_bytes": str(device["memory_free_bytes"]),
                 "batch_copy": survey["batch_copy"],
+                "uuid": device.get("uuid", ""),
             },
-        }
+            **self._split(device),
+        )
+
+    @abstractmethod
+    def _split(self, device: Mapping[str, Any]) -> dict[str, Any]:
+        """How instances share a device of the survey: those fields of its `DeviceInfo`."""
 
     def assign_cores(self, config: Config, info: DeviceInfo) -> tuple[tuple[int, ...], ...]:
         """All host cores for every instance: what is split is the device."""
@@ -135,10 +134,7 @@ class AcceleratorKind(ABC):
             UnavailableError: There is no such device.
         """
         self._check(name)
-        return self._open(int(name.partition(":")[2] or 0), seat or Seat())
-
-    @abstractmethod
-    def _open(self, index: int, seat: Seat) -> Device: ...
+        return self.device(int(name.partition(":")[2] or 0), seat or Seat())
 
     def _check(self, name: str) -> None:
         # In a child the device was found before: its package is there, and the rest will show.
@@ -150,21 +146,26 @@ class AcceleratorKind(ABC):
 class TorchAccelerator:
     """The child's side of a device that torch drives through streams.
 
-    Args:
-        runtime: The framework's module for the device: torch.npu, torch.cuda, torch.mlu.
-        name: torch's name for the device.
+    Attributes:
+        kind: Its name in space files, in torch's names of devices, and as a module of torch.
+        package: What has to be imported for torch to know it.
+        runtime: That module: torch.npu, torch.cuda, torch.mlu.
     """
 
-    def __init__(self, runtime: Any, name: str, seat: Seat) -> None:
-        self._runtime, self._name, self._seat = runtime, name, seat
+    kind: ClassVar[str]
+    package: ClassVar[str] = "torch"
+
+    def __init__(self, index: int, seat: Seat) -> None:
+        importlib.import_module(self.package)
+        self.runtime: Any = getattr(importlib.import_module("torch"), self.kind)
+        self._name, self._seat = f"{self.kind}:{index}", seat
         self._host = CpuDevice()
-        index = int(name.partition(":")[2])
-        runtime.set_device(index)
+        self.runtime.set_device(index)
         if seat.shares_process:  # the default stream is the whole process's
-            self._stream = runtime.Stream()
-            runtime.set_stream(self._stream)
+            self._stream = self.runtime.Stream()
+            self.runtime.set_stream(self._stream)
         else:
-            self._stream = runtime.current_stream()
+            self._stream = self.runtime.current_stream()
         self._facts: dict[str, str] = {}
 
     def bind(self, cores: tuple[int, ...]) -> None:
@@ -185,7 +186,7 @@ class TorchAccelerator:
             requests,
             config,
             device=self._name,
-            runtime=self._runtime,
+            runtime=self.runtime,
             stream=self._stream,
             method=method,
             is_native=self._batch_copy == NATIVE,
@@ -213,11 +214,11 @@ class TorchAccelerator:
 
     def reset_memory_peak(self) -> None:
         """Let the allocator's high-water mark start again from the present size."""
-        self._runtime.reset_peak_memory_stats()
+        self.runtime.reset_peak_memory_stats()
 
     def memory_peak_bytes(self) -> int | None:
         """Peak of what this process's allocator took from the device, since the reset."""
-        return int(self._runtime.max_memory_reserved())
+        return int(self.runtime.max_memory_reserved())
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """True for a failed allocation, on the device or the host."""
@@ -239,7 +240,7 @@ class TorchAccelerator:
         least = wanted * (1 - MEMORY_TOLERANCE) - MEMORY_TOLERANCE_BYTES
         until_s = time.monotonic() + limit_s
         while True:
-            free = int(self._runtime.mem_get_info()[0])
+            free = int(self.runtime.mem_get_info()[0])
             if free >= least:
                 return ""
             if time.monotonic() >= until_s:
@@ -264,8 +265,28 @@ def error_code(error: BaseException) -> int | None:
     return None if match is None else int(match[1])
 
 
-def survey_memory(runtime: Any, index: int) -> dict[str, int]:
-    """Free and total memory of a device, as a survey has them."""
-    runtime.set_device(index)
-    free, total = runtime.mem_get_info()
-    return {"memory_free_bytes": int(free), "memory_total_bytes": int(total)}
+def surveyed(
+    runtime: Any, own: Callable[[Any], Mapping[str, Any]], **beside: Any
+) -> dict[str, Any]:
+    """The answer of a survey: plain data about the devices that torch sees.
+
+    Args:
+        runtime: torch.npu, torch.cuda, torch.mlu.
+        own: From a device's properties, while it is the current one: `units`, what is in it in
+            words, and what `AcceleratorKind._split` wants to know.
+        beside: `versions` by name; `batch_copy`, NATIVE or why a call for many tensors is not one
+            operation.
+    """
+    devices = []
+    for index in range(runtime.device_count()):
+        runtime.set_device(index)
+        free, total = runtime.mem_get_info()
+        devices.append(
+            {
+                "name": str(runtime.get_device_name(index)),
+                "memory_free_bytes": int(free),
+                "memory_total_bytes": int(total),
+                **own(runtime.get_device_properties(index)),
+            }
+        )
+    return {"devices": devices, **beside}

@@ -15,10 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from autotune.core.units import format_duration, format_size
+from autotune.devices import open_device
 from autotune.devices.checks import Check, failed, passed, skipped, warned
-
-PACKAGES = {"npu": "torch_npu", "mlu": "torch_mlu"}
-"""What brings torch.KIND; torch itself for others."""
+from autotune.devices.torch_accelerator import TorchAccelerator
 
 SUM_ELEMENTS = 1_000_000
 COPY_TENSORS, COPY_ELEMENTS, COPY_ROUNDS = 28, 1024, 30
@@ -37,12 +36,9 @@ def check(name: str) -> list[dict[str, Any]]:
     Returns:
         `Check`s as plain data.
     """
-    import torch
-
-    kind, _, index = name.partition(":")
-    importlib.import_module(PACKAGES.get(kind, "torch"))
-    runtime = getattr(torch, kind)
-    runtime.set_device(int(index or 0))
+    device = open_device(name.partition(":")[0], name)
+    assert isinstance(device, TorchAccelerator)
+    runtime = device.runtime
     tries: list[Callable[[Any, str], Check]] = [_sum, _copies, _memory, _profiled_cores]
     found = []
     for attempt in tries:

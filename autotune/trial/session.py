@@ -157,7 +157,7 @@ class ProcessSession:
         self._is_warm = False
         self._until_s = 0.0
         cores = sorted({core for own in spec.cores for core in own})
-        self._watch = Watch(meter_of_all(spec.devices, cores))
+        self._watch = Watch(meter_of_all(spec.devices, cores, spec.traits))
         self._config = spec.config
         # What takes once, and its start, are no part of this trial's time limit.
         spec = replace(spec, workload=prepare_workload(spec.workload, spec.seed))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autotune.core.records import Config
 from autotune.devices.base import DeviceInfo
-from autotune.devices.cuda import CudaKind
+from autotune.devices.cuda import CudaKind, survey
 from autotune.devices.torch_accelerator import NATIVE
 from autotune.space.rules import Rule
 
@@ -19,12 +20,28 @@ SURVEY = {
     "devices": [
         {
             "name": "GPU",
+            "units": "132 SMs",
             "sm_count": 132,
+            "uuid": "1-2",
             "memory_total_bytes": 80 * GIB,
             "memory_free_bytes": 79 * GIB,
         }
     ],
 }
+
+
+def test_what_torch_tells_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(multi_processor_count=132, uuid="1-2")
+    torch_cuda = SimpleNamespace(
+        device_count=lambda: 1,
+        set_device=lambda index: None,
+        mem_get_info=lambda: (79 * GIB, 80 * GIB),
+        get_device_name=lambda index: "GPU",
+        get_device_properties=lambda index: properties,
+    )
+    monkeypatch.setattr("torch.cuda", torch_cuda)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    assert survey()["devices"] == SURVEY["devices"]
 
 
 def found(root: Path) -> DeviceInfo:

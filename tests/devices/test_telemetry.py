@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,6 +96,37 @@ def test_an_npu_is_found_by_its_physical_id(
     assert meter is not None
     reading = meter()
     assert (reading.power_w, reading.utilisation_ratio) == (200.5, 0.2)
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")  # the framework's first is the driver's 1
+    shown = meter_of("npu:0")
+    assert shown is not None and shown() == reading
+
+
+def test_a_gpu_is_found_by_its_own_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class NVMLError(Exception):
+        pass
+
+    def no_power(handle: str) -> int:
+        raise NVMLError
+
+    library = SimpleNamespace(
+        NVMLError=NVMLError, NVML_CLOCK_SM=1, NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: asked.append(uuid) or "handle",
+        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=50),
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=1, total=2),
+        nvmlDeviceGetPowerUsage=no_power,
+        nvmlDeviceGetClockInfo=lambda handle, clock: 1980,
+        nvmlDeviceGetTemperature=lambda handle, sensor: 40,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    meter = meter_of("cuda:0", traits={"uuid": "12-34"})
+    assert meter is not None and asked == ["GPU-12-34"]
+    assert meter() == Reading(
+        utilisation_ratio=0.5, memory_used_bytes=1, memory_total_bytes=2, temperature_c=40,
+        frequency_hz=1.98e9,
+    )  # fmt: skip
 
 
 def test_nothing_to_ask_means_no_meter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
