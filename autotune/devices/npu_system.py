@@ -127,13 +127,17 @@ def _firmware(root: Path) -> Check:
     if not firmware:
         return skipped("firmware", f"no /{ASCEND}/firmware/version.info (usual in a container)")
     ours, theirs = _package_version(firmware), _package_version(driver) if driver else ""
-    if theirs and ours != theirs:
-        return warned(
-            "firmware",
-            f"{ours}, but the driver is of {theirs}",
-            "install driver and firmware of one HDK release; a mixed pair may fail at random",
-        )
-    return passed("firmware", ours)
+    number = firmware.get("version", "")
+    wanted = driver.get("compatible_version_fw", "")
+    fits = _is_within(number, wanted) if wanted and number else theirs in ("", ours)
+    if fits:
+        return passed("firmware", f"{ours} ({number})" if number else ours)
+    asks = f" and asks for {wanted}" if wanted else ""
+    return warned(
+        "firmware",
+        f"{ours} ({number or 'no number'}), but the driver is of {theirs}{asks}",
+        "install driver and firmware of one HDK release; a mixed pair may fail at random",
+    )
 
 
 def _cann(root: Path) -> Check:
@@ -142,8 +146,24 @@ def _cann(root: Path) -> Check:
             found = _versions(file)
             name = found.get("version") or found.get("toolkit_running_version", "")
             if name:
-                return passed("CANN", name.strip("[]").rpartition(":")[2] or name)
+                return _with_driver(root, name.strip("[]").rpartition(":")[2] or name, found)
     return failed("CANN", f"not found below /{ASCEND}", "install the CANN toolkit or nnrt package")
+
+
+def _with_driver(root: Path, name: str, cann: Mapping[str, str]) -> Check:
+    """CANN fits the driver if one of them lists the other's generation, where both tell theirs."""
+    driver = _versions(root / ASCEND / "driver/version.info")
+    ours, theirs = (_generation(each.get("innerversion", "")) for each in (cann, driver))
+    if not (ours and theirs):
+        return passed("CANN", name)
+    lists = (cann.get("compatible_version", ""), driver.get("compatible_version", ""))
+    if ours == theirs or _is_within(theirs, lists[0]) or _is_within(ours, lists[1]):
+        return passed("CANN", f"{name} ({ours}), which goes with the driver's {theirs}")
+    return warned(
+        "CANN",
+        f"{name} is of {ours} and the driver of {theirs}; neither lists the other as compatible",
+        "install a driver for this CANN, or a CANN for this driver",
+    )
 
 
 def _sourced(root: Path, environment: Mapping[str, str]) -> Check:
@@ -205,6 +225,27 @@ def _versions(file: Path) -> dict[str, str]:
         pairs = (line.partition("=") for line in text.splitlines())
         return {key.strip().casefold(): value.strip() for key, sep, value in pairs if sep}
     return {}
+
+
+def _generation(text: str) -> str:
+    """V100R001C23 of V100R001C23SPC002B210; empty if it is not of this form."""
+    match = re.match(r"V\d+R\d+C\d+", text)
+    return match[0] if match else ""
+
+
+def _is_within(version_: str, ranges: str) -> bool:
+    """Whether a version is in a list such as "[6.4.0,6.4.99],[7.0.0]": ranges and single ones."""
+    wanted = _numbers(version_)
+    for inside in re.findall(r"\[([^\[\]]+)\]", ranges):
+        first, _, last = (part.strip() for part in inside.partition(","))
+        low, high = _numbers(first), _numbers(last or first)
+        if low <= wanted[: len(low)] and wanted[: len(high)] <= high:
+            return True
+    return False
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in re.findall(r"\d{1,9}", text))
 
 
 def _package_version(found: Mapping[str, str]) -> str:

@@ -90,9 +90,58 @@ def test_in_a_container_missing_mounts_are_named(root: Path) -> None:
 def test_driver_and_firmware_of_two_releases(root: Path) -> None:
     (root / "usr/local/Ascend/firmware/version.info").write_text("package_version=24.1.rc2\n")
     check = found(root, "firmware")
-    assert check.status == "warning" and check.detail == "24.1.rc2, but the driver is of 25.2.0"
+    assert check.status == "warning" and check.detail.startswith(
+        "24.1.rc2 (no number), but the driver"
+    )
     (root / "usr/local/Ascend/firmware/version.info").unlink()
     assert found(root, "firmware").status == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("firmware", "wanted", "status"),
+    [
+        ("7.7.0.1.231", "[6.4.0,6.4.99],[7.0.0,7.7.99]", "ok"),
+        ("6.4.12.1.241", "[6.4.0,6.4.99],[7.0.0,7.7.99]", "ok"),
+        ("7.8.0.1.231", "[6.4.0,6.4.99],[7.0.0,7.7.99]", "warning"),
+        ("6.5.0", "[6.4.0,6.4.99],[7.0.0,7.7.99]", "warning"),
+    ],
+)
+def test_the_driver_says_which_firmware_it_takes(
+    root: Path, firmware: str, wanted: str, status: str
+) -> None:
+    ascend = root / "usr/local/Ascend"
+    driver = f"package_version=25.0.rc1.1\ncompatible_version_fw={wanted}\n"
+    (ascend / "driver/version.info").write_text(driver)
+    text = f"Version={firmware}\npackage_version=24.1.0\n"
+    (ascend / "firmware/version.info").write_text(text)
+    check = found(root, "firmware")
+    assert check.status == status and firmware in check.detail
+    assert (wanted in check.detail) is (status == "warning")
+
+
+@pytest.mark.parametrize(
+    ("cann", "takes", "driver", "lists", "status"),
+    [
+        ("V100R001C23SPC002B210", "[V100R001C15],[V100R001C21]", "V100R001C21SPC002B220",
+         "[V100R001C17],[V100R001C21]", "ok"),  # an older driver that CANN still takes
+        ("V100R001C19SPC001B155", "[V100R001C13,V100R001C19]", "V100R001C23SPC002B212",
+         "[V100R001C19],[V100R001C20]", "ok"),  # a newer driver that takes this CANN
+        ("V100R001C23SPC002B210", "[V100R001C15,V100R001C21]", "V100R001C13SPC001B220",
+         "[V100R001C11],[V100R001C13]", "warning"),
+        ("V100R001C25SPC001B212", "[V100R001C15],[V100R001C23]", "", "", "ok"),  # does not tell
+    ],
+)  # fmt: skip
+def test_cann_and_driver_list_each_other(
+    root: Path, cann: str, takes: str, driver: str, lists: str, status: str
+) -> None:
+    ascend = root / "usr/local/Ascend"
+    told = f"Innerversion={driver}\ncompatible_version={lists}\n" if driver else ""
+    (ascend / "driver/version.info").write_text(f"package_version=25.2.0\n{told}")
+    (ascend / "ascend-toolkit/latest/aarch64-linux/ascend_toolkit_install.info").write_text(
+        f"version=8.3.RC2\ninnerversion={cann}\ncompatible_version={takes}\n"
+    )
+    check = found(root, "CANN")
+    assert check.status == status and check.detail.startswith("8.3.RC2")
 
 
 def test_an_environment_that_was_not_sourced(root: Path) -> None:
