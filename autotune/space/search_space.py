@@ -236,6 +236,9 @@ class SearchSpace:
         )
         params, missing_notes = _devices_here(params, device_count)
         fitted, notes = _usable_splits(params, known, splits, why_whole)
+        asked = self.parameter("cores_per_instance")
+        if asked is not None and asked.auto and not splits:
+            notes = (f"cores_per_instance is not searched: {why_whole}",)
         space = replace(
             self,
             params=fitted,

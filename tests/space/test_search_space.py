@@ -115,6 +115,9 @@ def test_a_device_without_core_limits_loses_the_dimension_with_a_word(load):
     assert fitted.parameter("cores_per_instance").choices == ("all",)
     assert [p.name for p in fitted.searched] == ["instance_count"]
     assert "cores_per_instance is not searched: it was refused" in fitted.notes
+    by_device = load(HEAD + "params: {cores_per_instance: auto}")
+    fitted = by_device.on_device(CHIP, ("all",), splits=(), why_whole="it was refused")
+    assert "cores_per_instance is not searched: it was refused" in fitted.notes
     untouched = load(HEAD).on_device(CHIP, ("all",), splits=(), why_whole="it was refused")
     assert not [note for note in untouched.notes if "refused" in note]
 
