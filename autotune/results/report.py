@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib import resources
 from typing import Any
@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import TrialRecord
+from autotune.core.units import format_size
 from autotune.results import words
 from autotune.results.charts import Chart, draw
 from autotune.results.curves import (
@@ -274,7 +275,22 @@ def _conditions(
             "Environment of the measurement",
             [_fact(*pair) for pair in measurement_of(result.shown).environment.items()],
         ),
+        ("The device beside the measurement", _telemetry(measurement_of(result.shown).telemetry)),
     ]
+
+
+def _telemetry(told: Mapping[str, float]) -> list[tuple[str, str]]:
+    """What the device told of itself, where it told it."""
+    kinds: dict[str, tuple[str, Callable[[float], str]]] = {
+        "utilisation_mean_ratio": ("in use, mean", lambda share: f"{share:.0%}"),
+        "memory_used_peak_bytes": ("memory in use by all, at most", format_size),
+        "temperature_max_c": ("temperature, at most", lambda celsius: f"{celsius:.0f} °C"),
+        "power_mean_w": ("power, mean", lambda watts: f"{watts:.3g} W"),
+        "frequency_mean_hz": ("clock, mean", lambda hertz: f"{hertz / 1e6:.0f} MHz"),
+        "frequency_min_hz": ("clock, lowest", lambda hertz: f"{hertz / 1e6:.0f} MHz"),
+        "readings": ("readings", lambda count: f"{count:.0f}"),
+    }
+    return [(name, text(told[key])) for key, (name, text) in kinds.items() if key in told]
 
 
 def _fact(name: str, text: str) -> tuple[str, str]:

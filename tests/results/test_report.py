@@ -52,6 +52,28 @@ def page_of(result: StudyResult) -> Page:
     return page
 
 
+def test_what_the_device_told_of_itself_is_there_and_nothing_that_it_did_not(
+    make_study: Make,
+) -> None:
+    result = make_study()
+    assert "The device beside" not in page_of(result).text
+    told = {"utilisation_mean_ratio": 0.43, "temperature_max_c": 61.0, "power_mean_w": 210.4}
+    shown = result.shown
+    assert shown is not None and shown.measurement is not None
+    seen = replace(shown, measurements=(replace(shown.measurement, telemetry=told),))
+    confirmed = result.recommendation.confirmations
+    changed = replace(
+        result.recommendation,
+        record=seen,
+        confirmations=tuple(seen if r is shown else r for r in confirmed),
+    )
+    text = page_of(replace(result, recommendation=changed)).text
+    assert "The device beside the measurement" in text
+    for figure in ("43%", "61 °C", "210 W"):
+        assert figure in text
+    assert "MHz" not in text
+
+
 def test_the_decision_comes_first_with_its_evidence(make_study: Make) -> None:
     result = make_study()
     text = page_of(result).text
