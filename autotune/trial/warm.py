@@ -227,11 +227,12 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[2]))
     modules = sys.argv[3:]
     border = modules.index(_DEVICE_MODULES)
-    missing = _import_all(modules[:border])
     importlib.import_module("autotune.trial.child")
+    # First, as other packages may import a device's as well.
     before = _holdings()
-    missing |= _import_all(modules[border + 1 :])
+    missing = _import_all(modules[border + 1 :])
     forks = _holdings() == before
+    missing |= _import_all(modules[:border])
     gc.collect()
     gc.freeze()
     with contextlib.suppress(Closed):
