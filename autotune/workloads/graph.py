@@ -3,8 +3,7 @@
 `runtime: torchair` hands the module to the Ascend graph engine, with the core split as its option
 `ge.aicoreNum`. `runtime: graph` captures the launches of one call and replays them; what the model
 does on the host is not in it. Either way a graph has one shape, so each batch size has its own,
-and its compilation is part of what a trial costs. Written from the packages' interfaces: neither
-has run on a device.
+and its compilation is part of what a trial costs. Neither has run on a device.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from autotune.core.errors import CompileError, UsageError
+from autotune.core.errors import CompileError, UnavailableError, UsageError
 from autotune.core.records import Config, InputSpec, WorkloadSpec
 from autotune.core.text import describe
 from autotune.devices.splits import parse_split
@@ -40,29 +39,42 @@ def compiled(context: Context) -> Program:
     """The module compiled by torchair for the shape of a micro-batch.
 
     Raises:
-        UsageError: The device is no NPU. CompileError: The graph engine refused the module.
+        UsageError: The device is no NPU. UnavailableError: torchair cannot be loaded.
+        CompileError: The graph engine refused the module.
     """
     if not context.framework_device.startswith("npu"):
         raise UsageError(
             f"workload.runtime: torchair is for an NPU, and the device is {context.devices[0]}"
         )
     import torch
-    from torch_npu.dynamo import torchair
+    import torch_npu  # noqa: F401 (it is what offers torchair)
 
-    options = torchair.CompilerConfig()
+    try:
+        import torchair
+
+        options = torchair.CompilerConfig()
+    except ImportError as error:
+        reason = str(error).partition("\n")[0]
+        raise UnavailableError(
+            f"workload.runtime: torchair cannot be loaded: {reason}; it needs CANN's "
+            "graph engine and the packages protobuf and packaging"
+        ) from error
     split = context.config.cores_per_instance
     if split != "all":
         cube, vector = parse_split(split)
         options.ge_config.aicore_num = f"{cube}|{vector}"
     backend = torchair.get_npu_backend(compiler_config=options)
 
-    def compile_run(run: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        graph: Callable[..., Any] = torch.compile(run, backend=backend, dynamic=False)
-        graph(*inputs)  # compiles
+    def compile_(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        # All of it or nothing: what is left out of a graph would run step by step without a word.
+        graph: Callable[..., Any] = torch.compile(
+            call, backend=backend, dynamic=False, fullgraph=True
+        )
+        torch_module.inference(graph)(*inputs)  # compiles
         return graph
 
     note = f"torchair, ge.aicoreNum {split}" if split != "all" else "torchair"
-    return _of_one_shape(context, compile_run, note)
+    return _of_one_shape(context, compile_, note)
 
 
 def captured(context: Context) -> Program:
@@ -79,15 +91,19 @@ def captured(context: Context) -> Program:
     if graph_class is None:
         raise UsageError(f"workload.runtime: graph needs an accelerator; {kind} captures no graphs")
 
-    def capture(run: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        beside = runtime.Stream()
-        beside.wait_stream(runtime.current_stream())
-        with runtime.stream(beside):
+    def capture(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        run = torch_module.inference(call)
+        own = runtime.current_stream()
+        # A thread's own stream may have a limit of cores, which a capture takes over; the default
+        # stream cannot be captured.
+        stream = runtime.Stream() if own == runtime.default_stream() else own
+        stream.wait_stream(own)
+        with runtime.stream(stream):
             for _ in range(WARMUP_CALLS):
                 run(*inputs)
-        runtime.current_stream().wait_stream(beside)
+        own.wait_stream(stream)
         graph = graph_class()
-        with runtime.graph(graph):
+        with runtime.graph(graph, stream=stream):
             outputs = run(*inputs)
 
         def replay(*tensors: torch.Tensor) -> Any:
@@ -106,26 +122,26 @@ def _of_one_shape(
     build: Callable[[Callable[..., Any], Sequence[torch.Tensor]], Callable[..., Any]],
     note: str,
 ) -> Program:
-    """The eager program with its `run` built into a graph, and what that took."""
-    program = torch_module.program(context)
-    assert program.run is not None
-    inputs = _examples(program.inputs, context.config, context.framework_device)
-    began_s = context.clock.now_s()
-    try:
-        run = build(program.run, inputs)
-    except MemoryError:
-        raise
-    except Exception as error:
-        if "out of memory" in describe(error).lower():
-            raise  # the device knows how to name it
-        raise CompileError(f"{note}: {describe(error)}") from error
-    return replace(
-        program,
-        run=run,
-        takes_part_batches=False,
-        compile_s=context.clock.now_s() - began_s,
-        notes=(*program.notes, f"graph of one shape: {note}"),
-    )
+    """The eager program with its call built into a graph, and what that took."""
+
+    def compile_(
+        call: Callable[..., Any], inputs: Sequence[InputSpec]
+    ) -> tuple[Callable[..., Any], float]:
+        examples = _examples(inputs, context.config, context.framework_device)
+        began_s = context.clock.now_s()
+        try:
+            graph = build(call, examples)
+        except MemoryError:
+            raise
+        except Exception as error:
+            if "out of memory" in describe(error).lower():
+                raise  # the device knows how to name it
+            raise CompileError(f"{note}: {describe(error)}") from error
+        return graph, context.clock.now_s() - began_s
+
+    program = torch_module.program(context, compile_)
+    notes = (*program.notes, f"graph of one shape: {note}")
+    return replace(program, takes_part_batches=False, notes=notes)
 
 
 def _examples(inputs: Sequence[InputSpec], config: Config, device: str) -> tuple[torch.Tensor, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -155,9 +156,15 @@ class Built:
     notes: tuple[str, ...] = ()
 
 
-def program(context: Context) -> Program:
+Compile = Callable[[Callable[..., Any], Sequence[InputSpec]], tuple[Callable[..., Any], float]]
+"""From a call and its inputs to a faster call, and the seconds that took."""
+
+
+def program(context: Context, compile_: Compile | None = None) -> Program:
     """Build the model on the instance's device, ready for inference.
 
+    Args:
+        compile_: What makes something faster of the call; None: as the configuration says.
     Raises:
         UsageError: The factory, its result or its inputs are wrong.
         UnavailableError: A package is missing.
@@ -171,11 +178,13 @@ def program(context: Context) -> Program:
     call, inputs, compile_s = built.call, built.inputs, 0.0
     if config.get("torch.memory_format", "contiguous") == "channels_last":
         _module(built.model, "params.torch.memory_format").to(memory_format=torch.channels_last)
-    if config.get("torch.compile", False):
-        call, compile_s = _compiled(call, inputs, context)
+    if compile_ is None and config.get("torch.compile", False):
+        compile_ = functools.partial(_compiled, context=context)
+    if compile_ is not None:
+        call, compile_s = compile_(call, inputs)
     return Program(
         inputs=inputs,
-        run=_inference(call),
+        run=inference(call),
         takes_part_batches=not compile_s,
         precision=_precision_of(built.model) or context.workload.precision,
         compile_s=compile_s,
@@ -289,7 +298,7 @@ def _compiled(
     try:
         torch._inductor.config.compile_threads = 1  # no pool of processes beside the instance
         compiled = torch.compile(call, dynamic=lengths_of(inputs) is not None)
-        _inference(compiled)(*tensors)
+        inference(compiled)(*tensors)
     except Exception as error:
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
             raise
@@ -328,7 +337,7 @@ def _in_precision(item: InputSpec, precision: str) -> InputSpec:
     return replace(item, dtype=precision) if item.dtype == "float32" else item
 
 
-def _inference(call: Callable[..., Any]) -> Callable[..., Any]:
+def inference(call: Callable[..., Any]) -> Callable[..., Any]:
     """The model under inference mode, which costs less than recording for gradients."""
     import torch
 

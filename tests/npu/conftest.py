@@ -18,7 +18,9 @@ import pytest
 from autotune.trial.session import Launcher
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # for npu_groups
+sys.path.insert(0, str(HERE))
+from npu_groups import ANSWER  # noqa: E402 (found by the line above)
+
 READY = os.environ.get("STUB_CANN_MATH") == "1" and importlib.util.find_spec("torch_npu")
 
 
@@ -40,23 +42,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[subprocess.Popen[str]]:
+    """A process that has imported torch_npu and done nothing with it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", "import npu_groups; npu_groups.serve_forks()"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        yield server
+        assert server.stdin is not None
+        server.stdin.close()  # which ends it
+
+
 @pytest.fixture
-def on_stub() -> Callable[..., Any]:
-    """Run code in a fresh interpreter on the stub, and return its `answer`."""
+def on_stub(fork_server: subprocess.Popen[str]) -> Callable[..., Any]:
+    """Run code on the stub in a process of its own, and return its `answer`."""
 
     def run(code: str, **environment: str) -> Any:
-        begin = "import torch, torch_npu\nfrom npu_groups import *\n"
-        script = begin + textwrap.dedent(code) + "\nimport json; print('\\n' + json.dumps(answer))"
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        assert fork_server.stdin is not None and fork_server.stdout is not None
+        request = {"code": textwrap.dedent(code), "environment": environment}
+        fork_server.stdin.write(json.dumps(request) + "\n")
+        fork_server.stdin.flush()
+        for line in fork_server.stdout:  # the runtime prints, too
+            if line.startswith(ANSWER):
+                reply = json.loads(line.removeprefix(ANSWER))
+                assert "answer" in reply, reply["error"]
+                return reply["answer"]
+        raise AssertionError("the process that forks has ended")
 
     return run
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import signal
+import sys
 import time
+import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +20,9 @@ from autotune.devices import device_kind, find_device, open_device
 from autotune.devices.base import Seat
 
 NO_TRAITS: Mapping[str, str] = MappingProxyType({})
+
+ANSWER = "answer: "  # before what a fork prints in the end
+FORK_LIMIT_S = 120
 
 SHORT = Plan(windows=(Window(iterations=80),), deadline_s=30)
 
@@ -97,3 +105,36 @@ def seconds_of_call(micro_batch_count: int, compute_s: float) -> tuple[float, ..
     began_s = time.monotonic()
     stages = staging.run_call(0, parts, model)
     return (time.monotonic() - began_s, *stages)
+
+
+# --- a process that forks -----------------------------------------------------------------------
+
+
+def serve_forks() -> None:
+    """Per line of the input, a JSON object: run `code` in a fork with `environment`.
+
+    The fork prints what the code leaves in `answer`.
+    """
+    import torch
+    import torch_npu
+
+    names = {**globals(), "torch": torch, "torch_npu": torch_npu}
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(FORK_LIMIT_S)
+            os.environ.update(request["environment"])
+            _answer(request["code"], dict(names))
+        if os.waitpid(pid, 0)[1]:
+            print(f"\n{ANSWER}{json.dumps({'error': 'the fork was killed'})}", flush=True)
+
+
+def _answer(code: str, names: dict[str, Any]) -> None:
+    try:
+        exec(code, names)
+        reply = {"answer": names["answer"]}
+    except BaseException:
+        reply = {"error": traceback.format_exc()}
+    print(f"\n{ANSWER}{json.dumps(reply)}", flush=True)
+    os._exit(0)

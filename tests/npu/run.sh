@@ -24,7 +24,7 @@ if ! cmp -s constraints.txt "$venv/.installed"; then
         *) echo "$said" >&2 && exit 1 ;;
         esac
     fi
-    "${pip[@]}" -e . pytest pytest-rerunfailures pytest-timeout pytest-xdist
+    "${pip[@]}" -e ".[npu]" protobuf packaging pytest pytest-rerunfailures pytest-timeout pytest-xdist
     cp constraints.txt "$venv/.installed"
 fi
 "$venv/bin/python" tests/stub_cann/build.py "$venv/stub_cann"

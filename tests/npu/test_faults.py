@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from npu_groups import SHORT, group
@@ -11,6 +12,15 @@ from autotune.core.errors import OutOfMemory, TrialCrashed, TrialError, TrialTim
 from autotune.core.records import GroupSpec, Measurement
 from autotune.measure.summary import summarise
 from autotune.trial.session import Launcher, open_session
+
+
+@pytest.fixture(scope="module")
+def fault_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Says which fault the next trial meets; one environment, so that one zygote serves all."""
+    file = tmp_path_factory.mktemp("stub") / "fault"
+    file.write_text("none")
+    return file
+
 
 FAULTS: dict[str, tuple[type[TrialError], str]] = {
     "oom:1": (OutOfMemory, "NPU out of memory"),
@@ -25,31 +35,35 @@ FAULTS: dict[str, tuple[type[TrialError], str]] = {
 }
 
 
-def measured(spec: GroupSpec, launcher: Launcher) -> Measurement:
-    plan = replace(SHORT, deadline_s=4.0 if "sync_hang" in str(spec.config) else SHORT.deadline_s)
+def measured(spec: GroupSpec, launcher: Launcher, *, limit_s: float = 40.0) -> Measurement:
+    plan = replace(SHORT, deadline_s=min(limit_s, SHORT.deadline_s))
     with open_session(spec, launcher, timeout_s=40.0) as session:
         return summarise(session.measure(plan))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_has_its_outcome_and_the_next_trial_is_clean(
-    fault: str, launcher: Launcher
+    fault: str, launcher: Launcher, fault_file: Path
 ) -> None:
-    settings = {"cores_per_instance": "8|8", "batched_h2d": True}
+    spec = group(cores_per_instance="8|8", batched_h2d=True, env_STUB_CANN_FAULT=f"@{fault_file}")
     error, words = FAULTS[fault]
+    fault_file.write_text(fault)
     with pytest.raises(error, match=words):
-        measured(group(**settings, env_STUB_CANN_FAULT=fault), launcher)
-    after = measured(group(**settings, env_STUB_CANN_FAULT="none"), launcher)
+        measured(spec, launcher, limit_s=4.0 if error is TrialTimeout else 40.0)
+    fault_file.write_text("none")
+    after = measured(spec, launcher)
     assert after.call_count and after.copies_per_call == 1
     assert after.environment["core split"] == "8|8 by device limit, asked for 8|8"
     assert not [v for k, v in after.environment.items() if "less memory was free" in v]
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
-def test_instances_may_ask_for_more_cores_than_there_are(mode: str, launcher: Launcher) -> None:
+def test_instances_may_ask_for_more_cores_than_there_are(
+    mode: str, launcher: Launcher, fault_file: Path
+) -> None:
     spec = group(
         "dlrm", instance_count=2, cores_per_instance="16|48", instance_mode=mode,
-        micro_batch_count=2, batched_h2d=True, env_STUB_CANN_FAULT="none",
+        micro_batch_count=2, batched_h2d=True, env_STUB_CANN_FAULT=f"@{fault_file}",
     )  # fmt: skip
     found = measured(spec, launcher)
     limit = {"process": "device", "thread": "stream"}[mode]

@@ -1,13 +1,16 @@
-"""Graph mode, as far as it goes without a device: torchair and the capture are stood in for.
+"""Graph mode, as far as it goes without a device.
 
-What is tested is this project's side: options, order of calls, what a trial is told. torchair and
-NPUGraph themselves do not run on the stub.
+The wheel's own torchair runs up to the start of the graph engine. Beyond that it is stood in for,
+as is the capture: what is tested is this project's side, options, order of calls, what a trial is
+told.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 from autotune.core.clock import MonotonicClock
 from autotune.core.errors import CompileError, UsageError
 from autotune.core.records import Config, WorkloadSpec
-from autotune.workloads import load_workload
+from autotune.workloads import load_workload, torch_module
 from autotune.workloads.base import Context, Program
 
 
@@ -33,16 +36,52 @@ def built(kind: str, device: str = "npu:0", **values: Any) -> Program:
     return program
 
 
+REAL = """
+import ctypes
+from torch.utils._python_dispatch import _disable_current_modes
+from test_graph import built
+
+plain = torch.compile
+
+def compile_(function, **how):
+    graph = plain(function, **how)
+    def without_host_maths(*tensors):
+        with _disable_current_modes():
+            return graph(*tensors)
+    return without_host_maths
+
+torch.compile = compile_
+answer = {"error": "none"}
+try:
+    built("torchair", cores_per_instance="16|32")
+except BaseException as error:
+    answer["error"] = f"{type(error).__name__}: {error}"
+stub = ctypes.CDLL("libascendcl.so")
+stub.stub_graph_options.restype = ctypes.c_char_p
+answer["options"] = stub.stub_graph_options().decode().splitlines()
+"""
+
+
+def test_the_real_torchair_starts_the_graph_engine_with_the_core_split(
+    on_stub: Callable[..., Any],
+) -> None:
+    answer = on_stub(REAL)
+    assert "ge.aicoreNum=16|32" in answer["options"]
+    assert answer["error"].startswith("CompileError: torchair, ge.aicoreNum 16|32")
+    assert "initialize_graph_engine" in answer["error"], "which the stub refuses"
+
+
 @pytest.fixture
 def torchair(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in whose backend runs the function as it is, and keeps what it was given."""
     import torch
-    import torch_npu.dynamo
 
     seen = SimpleNamespace(shapes=[], options=None, fails=None)
 
-    def compile_(function: Callable[..., Any], *, backend: Any, dynamic: bool) -> Any:
-        assert backend == "backend" and dynamic is False
+    def compile_(
+        function: Callable[..., Any], *, backend: Any, dynamic: bool, fullgraph: bool
+    ) -> Any:
+        assert backend == "backend" and dynamic is False and fullgraph
 
         def graph(*tensors: Any) -> Any:
             if seen.fails is not None:
@@ -60,7 +99,7 @@ def torchair(monkeypatch: pytest.MonkeyPatch) -> Any:
         CompilerConfig=lambda: SimpleNamespace(ge_config=SimpleNamespace(aicore_num=None)),
         get_npu_backend=get_npu_backend,
     )
-    monkeypatch.setattr(torch_npu.dynamo, "torchair", module, raising=False)
+    monkeypatch.setitem(sys.modules, "torchair", module)
     monkeypatch.setattr(torch, "compile", compile_)
     return seen
 
@@ -107,7 +146,8 @@ def test_a_capture_is_warmed_up_and_fed_before_each_replay(monkeypatch: pytest.M
             log.append(f"replay of {held[0].flatten()[0].item():g}")
 
     @contextlib.contextmanager
-    def graph(_: NPUGraph) -> Iterator[None]:
+    def graph(_: NPUGraph, *, stream: Any) -> Iterator[None]:
+        assert stream != torch.npu.default_stream(), "which cannot be captured"
         log.append("capture")
         yield
         log.append("captured")
@@ -115,21 +155,19 @@ def test_a_capture_is_warmed_up_and_fed_before_each_replay(monkeypatch: pytest.M
     monkeypatch.setattr(torch.npu, "NPUGraph", NPUGraph)
     monkeypatch.setattr(torch.npu, "graph", graph)
     held: list[Any] = []
-    real = load_workload("torch")
+    real = torch_module.build
 
-    def program(context: Context) -> Program:
-        from dataclasses import replace
+    def build(*args: Any, **options: Any) -> torch_module.Built:
+        plain = real(*args, **options)
 
-        plain = real(context)
-
-        def run(*tensors: Any) -> Any:
+        def call(*tensors: Any) -> Any:
             held[:] = tensors
             log.append("run")
-            return plain.run(*tensors)
+            return plain.call(*tensors)
 
-        return replace(plain, run=run)
+        return replace(plain, call=call)
 
-    monkeypatch.setattr("autotune.workloads.torch_module.program", program)
+    monkeypatch.setattr(torch_module, "build", build)
     made = built("graph")
     assert log == ["run", "run", "run", "capture", "run", "captured"]
     assert made.run is not None and not made.takes_part_batches

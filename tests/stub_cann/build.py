@@ -11,14 +11,22 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RUNTIME = ("device.cpp", "memory.cpp", "stream.cpp")
-OTHER_NAMES = ("hccl", "acl_op_compiler", "ge_runner", "graph", "acl_tdt_channel", "atb")
+RUNTIME = ("device", "memory", "stream", "graph_engine")
+OTHER_NAMES = (
+    "hccl", "acl_op_compiler", "ge_runner", "graph", "acl_tdt_channel", "atb", "fmk_parser",
+    "ascend_protobuf",
+)  # fmt: skip
 """Libraries that the wheel is linked with beside libascendcl and that need only be there."""
 
-FOREIGN = re.compile(r"(acl[A-Z]|acl(rt|op|mdl|prof|tdt|sys)|rt[A-Z]|Hccl|Msprof|_ZT?H?N3atb)\w*")
+FOREIGN = re.compile(
+    r"(acl[A-Z]|acl(rt|op|mdl|prof|tdt|sys)|rt[A-Z]|Hccl|Msprof|_ZT?H?N3atb|_ZNK?(2ge|4gert))\w*"
+    r"|(v?sn?printf|mem[a-z]+|str[a-z]+)_s"
+)
 """Symbols that CANN is to provide."""
 
 
@@ -29,20 +37,28 @@ def main(out: Path) -> None:
     if done.exists() and done.stat().st_mtime >= max(s.stat().st_mtime for s in sources):
         return
     out.mkdir(parents=True, exist_ok=True)
+    include = ("-I", wheel / "include", "-I", HERE)
+    flags = ("-std=c++17", "-O1", "-Wall", "-Wno-deprecated-declarations", "-fPIC")
+    objects = [out / f"{name}.o" for name in RUNTIME]
+    with ThreadPoolExecutor() as pool:  # each compiler is a process of its own
+        sources = [HERE / f"{name}.cpp" for name in RUNTIME]
+        compiled = [
+            pool.submit(_run, "g++", *flags, *include, "-c", source, "-o", target)
+            for source, target in zip(sources, objects, strict=True)
+        ]
+    for each in compiled:
+        each.result()
     missing = out / "missing.c"
-    names = sorted(_wanted(wheel) - _provided())
+    names = sorted(_wanted(wheel) - _symbols("--defined-only", objects))
     lines = [f'int {name}(void) {{ return stub_missing("{name}"); }}' for name in names]
     missing.write_text("\n".join(["int stub_missing(const char *);", *lines, ""]))
-    _run("gcc", "-shared", "-fPIC", "-w", "-c", missing, "-o", out / "missing.o")
-    include = ("-I", wheel / "include", "-I", HERE)
-    flags = ("-std=c++17", "-O1", "-Wall", "-Wno-deprecated-declarations", "-shared", "-fPIC")
-    runtime = [HERE / name for name in RUNTIME]
-    _link(out, "ascendcl", "g++", *flags, *include, *runtime, out / "missing.o", "-pthread")
+    _run("gcc", "-fPIC", "-w", "-c", missing, "-o", out / "missing.o")
+    _link(out, "ascendcl", "g++", "-shared", *objects, out / "missing.o", "-pthread")
     beside = ("-L", out, "-Wl,--no-as-needed", "-lascendcl", "-Wl,-rpath,$ORIGIN")
     for name in OTHER_NAMES:
         # Linked with the runtime, so that a look-up through any of them finds everything.
         _link(out, name, "gcc", "-shared", "-x", "c", "/dev/null", "-x", "none", *beside)
-    _link(out, "opapi", "g++", *flags, *include, HERE / "operators.cpp", *beside)
+    _link(out, "opapi", "g++", "-shared", *flags, *include, HERE / "operators.cpp", *beside)
     done.touch()
 
 
@@ -54,16 +70,16 @@ def _wheel() -> Path:
 
 
 def _wanted(wheel: Path) -> set[str]:
-    libraries = [*wheel.glob("lib/*.so"), *wheel.glob("_C*.so")]
-    listed = [_run("nm", "-D", "--undefined-only", library) for library in libraries]
-    names = {line.split()[-1].partition("@")[0] for text in listed for line in text.splitlines()}
+    """What the wheel expects of CANN."""
+    libraries = [*wheel.glob("lib/*.so"), *wheel.glob("_C*.so"), *wheel.glob("dynamo/**/*.so")]
+    names = _symbols("--undefined-only", libraries, "-D")
     return {name for name in names if FOREIGN.fullmatch(name)}
 
 
-def _provided() -> set[str]:
-    """What the sources here define, by how they are written."""
-    text = "".join((HERE / name).read_text() for name in RUNTIME)
-    return set(re.findall(r"^STUB_API [\w* ]*?\b(\w+)\(", text, re.MULTILINE))
+def _symbols(which: str, files: Sequence[Path], *options: str) -> set[str]:
+    listed = [_run("nm", *options, which, file) for file in files]
+    lines = (line for text in listed for line in text.splitlines() if line.strip())
+    return {line.split()[-1].partition("@")[0] for line in lines}
 
 
 def _link(out: Path, name: str, *command: object) -> None:

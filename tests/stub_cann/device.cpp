@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <unistd.h>
@@ -23,6 +24,24 @@ std::string text(const char* name, const char* otherwise) {
     return value && *value ? value : otherwise;
 }
 
+struct Fault {
+    std::string kind;  // empty for none
+    long at;           // from its n-th occasion on
+};
+
+// What STUB_CANN_FAULT says, or the file whose name follows its "@".
+Fault fault_of_environment() {
+    std::string words = text("STUB_CANN_FAULT", "");
+    if (words[0] == '@') {
+        std::ifstream file(words.substr(1));
+        words.clear();
+        file >> words;
+    }
+    size_t colon = words.find(':');
+    long at = colon == std::string::npos ? 1 : std::strtol(words.c_str() + colon + 1, nullptr, 10);
+    return {words == "none" ? "" : words.substr(0, colon), at};
+}
+
 std::mutex mutex;
 std::map<std::string, long> counts;
 std::map<std::string, long> occasions;
@@ -35,6 +54,8 @@ std::map<void*, Limits> stream_limits;
 thread_local int device = -1;
 thread_local std::string last_error;
 thread_local aclError last_code = ACL_SUCCESS;
+
+constexpr char kCompileOption[] = "disable";  // of every option that can be asked for
 
 int contexts[stub::kMaxDevices];  // their addresses stand for the contexts
 
@@ -74,19 +95,16 @@ const Settings& settings() {
         s->vector = number("STUB_CANN_VECTOR", 48);
         s->copy_latency_s = number("STUB_CANN_COPY_LATENCY_US", 0) * 1e-6;
         s->copy_bytes_per_s = number("STUB_CANN_COPY_GB_PER_S", 0) * 1e9;
-        std::string fault = text("STUB_CANN_FAULT", "");
-        size_t colon = fault.find(':');
-        s->fault = fault == "none" ? "" : fault.substr(0, colon);
-        s->fault_at = colon == std::string::npos ? 1 : std::strtol(fault.c_str() + colon + 1, nullptr, 10);
         return s;
     }();
     return *made;
 }
 
 bool fault(const char* kind) {
-    if (settings().fault != kind) return false;
+    static const Fault wanted = fault_of_environment();  // when one could first happen
+    if (wanted.kind != kind) return false;
     std::lock_guard<std::mutex> lock(mutex);
-    return ++occasions[kind] >= settings().fault_at;
+    return ++occasions[kind] >= wanted.at;
 }
 
 aclError fail(aclError code, const std::string& text) {
@@ -249,6 +267,11 @@ STUB_API aclError aclrtSetOpWaitTimeout(uint32_t) { return ACL_SUCCESS; }
 STUB_API aclError aclrtSetOpExecuteTimeOut(uint32_t) { return ACL_SUCCESS; }
 STUB_API aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode) { return ACL_SUCCESS; }
 STUB_API aclError aclSetCompileopt(aclCompileOpt, const char*) { return ACL_SUCCESS; }
+STUB_API size_t aclGetCompileoptSize(aclCompileOpt) { return sizeof kCompileOption; }
+STUB_API aclError aclGetCompileopt(aclCompileOpt, char* value, size_t size) {
+    std::snprintf(value, size, "%s", kCompileOption);
+    return ACL_SUCCESS;
+}
 STUB_API aclError aclrtCtxSetSysParamOpt(aclSysParamOpt, int64_t) { return ACL_SUCCESS; }
 STUB_API aclError aclrtSetSysParamOpt(aclSysParamOpt, int64_t) { return ACL_SUCCESS; }
 STUB_API aclError aclrtGetSysParamOpt(aclSysParamOpt, int64_t* value) {

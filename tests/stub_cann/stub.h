@@ -23,8 +23,6 @@ struct Settings {
     size_t memory_bytes;
     unsigned cube, vector;
     double copy_latency_s, copy_bytes_per_s;
-    std::string fault;  // kind of the fault to inject, empty for none
-    long fault_at;      // from its n-th occasion on
 };
 
 const Settings& settings();
