@@ -32,7 +32,7 @@ def test_owners_of_cards_send_back_figures_of_every_dimension(tmp_path: Path) ->
         "baseline={batch_size: 2}", "limits.latency_p99=30s", "trial.duration=0.1s",
         "budget.trials=6", "sampler=random", "confirm=false",
     )  # fmt: skip
-    answer = check["study"]("npu:0", "resnet50", quick, 60.0)
+    answer = check["study"]("npu:0", "resnet50", quick, 150.0)
     assert answer["status"] == "unconfirmed", answer
     assert set(answer["dimensions"]) == set(check["DIMENSIONS"])
     assert all(len(choices) > 1 for choices in answer["dimensions"].values()), answer
