@@ -113,6 +113,7 @@ def test_a_gpu_is_found_by_its_own_number(monkeypatch: pytest.MonkeyPatch) -> No
     library = SimpleNamespace(
         NVMLError=NVMLError, NVML_CLOCK_SM=1, NVML_TEMPERATURE_GPU=0,
         nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=lambda index: asked.append(str(index)) or "handle",
         nvmlDeviceGetHandleByUUID=lambda uuid: asked.append(uuid) or "handle",
         nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=50),
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=1, total=2),
@@ -127,6 +128,8 @@ def test_a_gpu_is_found_by_its_own_number(monkeypatch: pytest.MonkeyPatch) -> No
         utilisation_ratio=0.5, memory_used_bytes=1, memory_total_bytes=2, temperature_c=40,
         frequency_hz=1.98e9,
     )  # fmt: skip
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert meter_of("cuda:1") is not None and asked[1:] == ["5"]
 
 
 def test_nothing_to_ask_means_no_meter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
