@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,12 +14,13 @@ import torch
 
 from autotune.core.clock import VirtualClock
 from autotune.core.errors import AutotuneError, UsageError
-from autotune.core.records import Config, GroupSpec, Plan, Reported, Window, WorkloadSpec
+from autotune.core.records import Config, GroupSpec, InputSpec, Plan, Reported, Window, WorkloadSpec
 from autotune.workloads import WORKLOADS, check_workload, load_workload, preload_modules
 from autotune.workloads.base import Context, Program
 from autotune.workloads.data import make_requests
 from autotune.workloads.outputs import figures_of
 
+CELL = "from mindspore import nn\ndef make(): return nn.ReLU()\n"
 GRID = "batch_size,throughput_items_per_s,latency_p99_s,status,cost_s\n2,50,0.1,ok,1\n"
 
 EXAMPLES: dict[str, WorkloadSpec] = {
@@ -27,6 +29,9 @@ EXAMPLES: dict[str, WorkloadSpec] = {
     "openvino": WorkloadSpec(kind="openvino", model="model.onnx"),
     "torchair": WorkloadSpec(kind="torchair", model="mlp", options={"size": "small"}),
     "graph": WorkloadSpec(kind="graph", model="mlp", options={"size": "small"}),
+    "mindspore": WorkloadSpec(
+        kind="mindspore", model="cell.py:make", inputs=(InputSpec(name="x", shape=("batch", 3)),)
+    ),
     "replay": WorkloadSpec(kind="replay", model="grid.csv"),
     "simulated": WorkloadSpec(kind="simulated", model="recommender_a3"),
     "command": WorkloadSpec(
@@ -53,7 +58,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def spec(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkloadSpec:
+    if kind == "mindspore" and importlib.util.find_spec(kind) is None:
+        pytest.skip("mindspore is not installed (0.8 GB): pip install 'autotune-npu[mindspore]'")
     (tmp_path / "grid.csv").write_text(GRID)
+    (tmp_path / "cell.py").write_text(CELL)
     write_onnx(tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     return EXAMPLES[kind]
@@ -72,8 +80,6 @@ def test_a_wrong_model_is_refused_early(kind: str, spec: WorkloadSpec) -> None:
 
 
 def test_preloading_names_modules_that_exist(spec: WorkloadSpec) -> None:
-    import importlib.util
-
     for name in preload_modules(spec):
         assert importlib.util.find_spec(name) is not None
 
