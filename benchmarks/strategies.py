@@ -218,7 +218,7 @@ def hill_climbing(game: Game) -> None:
     """From a random start to the best neighbour, again and again, as model analysers do it."""
     seen: dict[tuple[int, ...], float] = {}
     rng = np.random.default_rng([game.seed, 3])
-    while not game.over:
+    while not game.over and len(seen) < len(game.land.rows):
         row = game.land.rows[rng.integers(len(game.land.rows))].tolist()
         _try(game, seen, row)
         while not game.over:
@@ -231,6 +231,7 @@ def hill_climbing(game: Game) -> None:
             if list(best) == row:
                 break
             row = list(best)
+    _fill(game)
 
 
 def _doublings(batches: Sequence[Any]) -> list[int]:
