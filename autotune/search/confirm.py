@@ -41,7 +41,7 @@ from autotune.search.rounds import (
     run_round,
     unchecked,
 )
-from autotune.search.schedule import FILL_SHARE, MIN_ROUNDS, Schedule
+from autotune.search.schedule import FILL_SHARE, MIN_ROUNDS, Schedule, least_s
 from autotune.search.turns import turn_rates
 from autotune.search.watch import Watch
 from autotune.space.search_space import Confirm, SearchSpace
@@ -125,9 +125,9 @@ def confirm(
     entrants = _entrants(candidates, baseline)
     plan = Schedule.fitting(entrants, setup.space, options, time_s)
     if plan is None:
-        return Confirmation(
-            notes=(f"confirmation skipped: {format_duration(time_s or 0.0)} left is too little",)
-        )
+        left, least = (format_duration(s) for s in (time_s or 0.0, least_s(entrants)))
+        note = f"confirmation skipped: {left} left is too little; it takes {least} at least"
+        return Confirmation(notes=(note,))
     run = _Run(
         plan=plan,
         setup=setup,

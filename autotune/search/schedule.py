@@ -81,6 +81,12 @@ class Schedule:
         return None
 
 
+def least_s(entrants: Sequence[Entrant]) -> float:
+    """Seconds that the shortest confirmation of the best of them takes, beside the baseline."""
+    open_s = open_cost_s([e.record for e in entrants])
+    return MIN_ROUNDS * min(2, len(entrants)) * (2 * MIN_WINDOW_S + open_s) / FILL_SHARE
+
+
 def _wanted_s(entrant: Entrant, objective: Objective, options: Confirm) -> float:
     """How long to measure so that a tail without slow calls is shown to hold."""
     quantiles = [q for limit in objective.limits if (q := METRICS[limit.metric].quantile)]
