@@ -1,4 +1,4 @@
-"""What a person sees in a terminal, as text: progress and results; `cli.py` puts it out."""
+"""What a person sees in a terminal, as text: progress and results; `cli` puts it out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command reports while it runs; `cli.py` shows it, a script ignores it."""
+"""What a command reports while it runs; `cli` shows it, a script ignores it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,235 @@
+"""Commands on one study: run, show, measure, report."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from autotune.cli.application import (
+    AsJson,
+    Name,
+    Overrides,
+    Space,
+    Storage,
+    StudiesDir,
+    command,
+)
+from autotune.cli.output import print_found, print_json, print_lines, print_result, view_for
+from autotune.cli.process import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK
+from autotune.core.text import clean
+
+if TYPE_CHECKING:
+    from autotune.apps.dry_run import DryRun
+    from autotune.results.study_result import StudyResult
+
+
+@command(closed_pipe=EXIT_INTERRUPTED)
+def run(
+    space: Space,
+    overrides: Overrides = None,
+    trials: Annotated[Optional[int], typer.Option(help="budget.trials, over all runs.")] = None,  # noqa: UP045
+    time: Annotated[str, typer.Option(help="budget.time, such as 5min.")] = "",
+    device: Annotated[str, typer.Option(help="device, such as cpu or npu:0.")] = "",
+    sampler: Annotated[str, typer.Option(help="auto, mechanistic, gp, tpe, random, grid.")] = "",
+    seed: Annotated[Optional[int], typer.Option(help="trial.seed.")] = None,  # noqa: UP045
+    study: Annotated[str, typer.Option(help="Name of the study.")] = "",
+    storage: Annotated[str, typer.Option(help="journal, or a database URL.")] = "",
+    studies_dir: StudiesDir = Path("studies"),
+    on_change: Annotated[
+        str, typer.Option(help="refuse or continue a study made under other conditions.")
+    ] = "refuse",
+    warm_start: Annotated[
+        bool, typer.Option(help="Let an earlier study of the same model and device advise.")
+    ] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Find the configuration: search, prove, recommend. Run it again to go on."""
+    short = {
+        "budget.trials": trials,
+        "budget.time": time,
+        "device": device,
+        "sampler": sampler,
+        "trial.seed": seed,
+        "study": study,
+        "storage": storage,
+        "warm_start": None if warm_start else False,
+    }
+    from autotune.apps.run import RunInterrupted
+    from autotune.apps.run import run as run_study
+    from autotune.core.errors import UsageError
+    from autotune.space.loader import load_space
+
+    if on_change not in ("refuse", "continue"):
+        raise UsageError(f"--on-change {on_change}: write refuse or continue")
+    resolved = load_space(space, [*(overrides or ()), *as_overrides(short)])
+    if dry_run:
+        return _dry_run(resolved, as_json)
+    try:
+        with view_for(as_json) as view:
+            result = run_study(
+                resolved,
+                studies_dir=studies_dir,
+                view=view,
+                on_change=on_change,  # type: ignore[arg-type]
+                command=_own_command(),
+            )
+    except RunInterrupted as interruption:
+        print_result(interruption.result, as_json)
+        how = " ".join(interruption.result.facts.command)
+        print(f"interrupted; what is done is kept. Go on with: {how}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    print_result(result, as_json)
+    return exit_code_of(result, strict)
+
+
+@command(closed_pipe=EXIT_OK)
+def show(
+    study: Name,
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Every trial as CSV on stdout.")] = False,
+    top: Annotated[int, typer.Option(min=0, help="List the best N configurations.")] = 0,
+    wishes: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--prefer", help="Choose again: latency_p99=10ms, throughput>=500/s …"),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
+) -> int:
+    """What a study found, again."""
+    from autotune.apps.show import choose, read_preferences
+    from autotune.apps.show import show as load
+    from autotune.apps.terminal import top_lines
+    from autotune.results.prefer import preferred_json, preferred_lines
+    from autotune.results.tables import to_csv, to_json
+
+    read_preferences(wishes or ())
+    result = load(study, studies_dir=studies_dir, storage=storage)
+    if as_csv:
+        print(to_csv(result), end="")
+        return exit_code_of(result, strict)
+    if not wishes or not result.trial_count:
+        print_result(result, as_json)
+        if top and not as_json:
+            print_lines(top_lines(result, top))
+        return exit_code_of(result, strict)
+    preferred = choose(result, wishes, studies_dir=studies_dir)
+    if as_json:
+        print_json({**to_json(result), "preferred": preferred_json(preferred)})
+    else:
+        print_result(result, as_json)
+        print_lines(top_lines(result, top) if top else ())
+        print_lines(preferred_lines(preferred))
+    return EXIT_OK if preferred.record is not None else EXIT_NOTHING
+
+
+@command(closed_pipe=EXIT_INTERRUPTED)
+def measure(
+    space: Space,
+    overrides: Overrides = None,
+    device: Annotated[str, typer.Option(help="device, such as cpu or npu:0.")] = "",
+    sessions: Annotated[int, typer.Option(min=2, help="Fresh sessions.")] = 6,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Measure one configuration well: --set batch_size=32 and the like choose it."""
+    from autotune.apps.measure import measure as measure_config
+    from autotune.apps.terminal import measurement_lines
+    from autotune.space.loader import load_space
+
+    chosen = [part for text in overrides or () for part in _parameter(text)]
+    resolved = load_space(space, [*chosen, *as_overrides({"device": device})])
+    with view_for(as_json) as view:
+        result = measure_config(resolved, view=view, sessions=sessions)
+    print_found(as_json, result.to_json, lambda: measurement_lines(result))
+    outcome = str(result.record.verdict.outcome)
+    return EXIT_NOTHING if outcome == "over_limit" or (strict and outcome != "ok") else EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
+def report(study: Name, studies_dir: StudiesDir = Path("studies"), storage: Storage = "") -> int:
+    """Write studies/STUDY/report.html, a single file that needs no network."""
+    from autotune.apps.report import report as write
+
+    result = write(study, studies_dir=studies_dir, storage=storage)
+    if result.trial_count:
+        print(result.report)
+    return exit_code_of(result)
+
+
+def _dry_run(space: Any, as_json: bool) -> int:
+    from autotune.apps.dry_run import dry_run as look
+    from autotune.apps.terminal import PlainView
+    from autotune.core.units import format_duration
+
+    planned: DryRun = look(space)
+    if as_json:
+        print_json(planned.to_json())
+        return EXIT_OK
+    view = PlainView(print)
+    view.resolved(planned.facts)
+    for note in planned.notes:
+        view.note(note)
+    print(f"  {planned.allowed} of {planned.combinations} combinations keep the rules")
+    about = format_duration(planned.seconds)
+    clock = " of virtual time, which passes in moments" if planned.is_virtual else ""
+    most = "at most " if planned.facts.objective.knee_share is not None else ""
+    print(
+        f"  {most}{planned.trials} trials would be run; about {about}{clock} with the confirmation"
+    )
+    return EXIT_OK
+
+
+def exit_code_of(result: StudyResult, strict: bool = False) -> int:
+    if not result.trial_count and not result.ending.handed_over:
+        return _nothing_complete(result.facts.study)
+    if result.ending.crashed:
+        print("the study was given up: its trials failed alike", file=sys.stderr)
+        failure = result.last_failure
+        if failure is not None and failure.log_tail:
+            print(f"the last lines of trial {failure.number}:", file=sys.stderr)
+            print(clean(failure.log_tail.rstrip()), file=sys.stderr)
+        return EXIT_NOTHING
+    if result.ending.handed_over:
+        return EXIT_OK
+    if result.config is None or (strict and result.status == "undecided"):
+        return EXIT_NOTHING
+    return EXIT_OK
+
+
+def _nothing_complete(study: str) -> int:
+    print(f"no trial of study {study} is complete; run it first", file=sys.stderr)
+    return EXIT_NOTHING
+
+
+def as_overrides(short: dict[str, Any]) -> list[str]:
+    """Short forms as overrides; text is quoted, since a study named 2024 is no number."""
+    given = {key: value for key, value in short.items() if value not in ("", None)}
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items()]
+
+
+def _parameter(override: str) -> list[str]:
+    """Let `batch_size=32` fix that parameter; anything with a dot is a key of the space file."""
+    key = override.partition("=")[0]
+    if "." in key and not key.startswith("env."):
+        return [override]
+    return [f"params.{override}", f"baseline.{override}"]
+
+
+def _own_command() -> tuple[str, ...]:
+    """This command, quoted for a shell, an option and its value in one word."""
+    words: list[str] = []
+    for word in (w for w in sys.argv[2:] if w not in ("--json", "--strict")):
+        quoted = shlex.quote(word)
+        if word.startswith("-") or not words:
+            words.append(quoted)
+        else:
+            words[-1] += f" {quoted}"
+    return ("autotune run", *words)

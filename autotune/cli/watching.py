@@ -1,0 +1,117 @@
+"""Commands that look: diagnose, dashboard, serve, doctor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from autotune.cli.application import (
+    AsJson,
+    Storage,
+    StudiesDir,
+    command,
+)
+from autotune.cli.output import print_found, print_json
+from autotune.cli.process import EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
+def diagnose(
+    profile: Annotated[
+        Path,
+        typer.Option(help="A profiler's directory or file: torch_npu, msprof, torch.profiler."),
+    ],
+    calls: Annotated[
+        int, typer.Option(min=0, help="Calls in it, where the profiler did not mark them.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Where the time of a profile goes, and which knob is next."""
+    from autotune.apps.diagnose import diagnose_profile
+
+    found = diagnose_profile(profile, call_count=calls or None)
+    print_found(as_json, found.to_json, found.lines)
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
+def dashboard(
+    study: Annotated[
+        str, typer.Argument(metavar="[STUDY]", help="The study's name; the latest if left out.")
+    ] = "",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; another than this machine's needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8080,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let it delete, rename and make studies.")
+    ] = False,
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
+) -> int:
+    """Review a study in optuna-dashboard, on this machine only unless asked."""
+    from autotune.apps.dashboard import dashboard as prepare
+
+    ready = prepare(
+        study,
+        studies_dir=studies_dir,
+        storage=storage,
+        host=host,
+        port=port,
+        may_change=allow_changes,
+    )
+    print(f"open {ready.url} (Ctrl-C ends it)", flush=True)
+    ready.serve()
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; another than this machine's needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 9464,
+    token_file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Holds the token; else a new one is made where it is needed."),
+    ] = None,
+    studies_dir: StudiesDir = Path("studies"),
+) -> int:
+    """Serve running studies and verified figures as Prometheus metrics, here only unless asked."""
+    from autotune.apps.serve import serve as prepare
+
+    ready = prepare(studies_dir=studies_dir, host=host, port=port, token_file=token_file)
+    print(f"metrics at {ready.url} (Ctrl-C ends it)", flush=True)
+    ready.serve()
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
+def doctor(
+    device: Annotated[
+        str, typer.Option(help="Try this device as well, such as npu:0; all: every one.")
+    ] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Devices of this machine, what is wrong with them, and versions."""
+    from autotune.apps.doctor import doctor as look
+
+    found = look(device) if device else look()
+    if as_json:
+        print_json(found.to_json())
+        return EXIT_OK
+    for discovery in found.devices:
+        for info in discovery.devices:
+            print(f"{info.name:<12} {info.description}")
+        if not discovery.devices:
+            print(f"{discovery.kind:<12} not usable: {discovery.why_not}")
+    for check in found.checks:
+        where = f"{check.device} " if check.device else ""
+        print(f"{check.status:<12} {where}{check.name}: {check.detail}")
+        if check.advice:
+            print(f"{'':<12}   {check.advice}")
+    for name, text in {**found.versions, "system": found.system}.items():
+        print(f"{name:<12} {text or 'not installed'}")
+    return EXIT_OK
