@@ -3,13 +3,8 @@
     python benchmarks/vendor_case.py --seeds 100
 
 Every seed is a whole run of search_spaces/recommender_a3.yaml, its proof included, with noise of
-<<<<<<< HEAD
 its own. It reaches the vendor's best if the recommended configuration serves at least as many
 items per second, and keeps the limit, by the cost model itself, without noise.
-=======
-its own. It reaches the vendor's best if the recommended configuration serves at least as many items
-per second, and keeps the limit, by the cost model itself, without noise.
->>>>>>> cd8b050 (Keep lines within the limit)
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.codec import to_json_dict
+from autotune.core.diagnosis import Breakdown
 from autotune.core.errors import UsageError
 from autotune.core.units import format_duration
-from autotune.measure.breakdown import Breakdown, break_down
+from autotune.measure.breakdown import break_down
 from autotune.measure.profile_files import read_profile
 from autotune.results.bottleneck import Bottleneck, find_bottleneck
 

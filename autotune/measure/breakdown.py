@@ -2,75 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from autotune.core.diagnosis import Breakdown, Kernel
 from autotune.core.records import Floats
 from autotune.measure.profile_files import Kind, Profile
 
 TOP_KERNELS = 10
 SAME_TIME_S = 0.5e-9  # closer than this, one operation ends where the next begins
 SHORT_KERNEL_S = 5e-6  # comparable with what it costs to launch one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """A type of operation: how often, how long in all, on how many cores at most (0: unknown)."""
-
-    name: str
-    count: int
-    total_s: float
-    share: float
-    max_blocks: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breakdown:
-    """The time of a profile; shares are of the span, None is not told.
-
-    Attributes:
-        span_s: From the first operation's start to the last one's end.
-        call_count: Calls (steps) in it.
-        busy_s: Time in which the device computed; overlapping operations count once.
-        h2d_s, d2h_s, communication_s: The same of these.
-        h2d_alone_s, d2h_alone_s: Of these, the time in which nothing was computed.
-        h2d_count, d2h_count: Copies. Those whose direction is not told count as to the device.
-        gap_count, gap_s: Stretches between computing operations in which nothing was computed.
-        idle_s: Of the gaps, the time in which nothing was copied nor communicated either.
-        kernel_count: Computing operations. `median_kernel_s`: how long the middle one took.
-    """
-
-    span_s: float
-    call_count: int | None = None
-    busy_s: float = 0.0
-    h2d_s: float = 0.0
-    d2h_s: float = 0.0
-    communication_s: float = 0.0
-    h2d_alone_s: float = 0.0
-    d2h_alone_s: float = 0.0
-    h2d_count: int = 0
-    d2h_count: int = 0
-    gap_count: int | None = None
-    gap_s: float = 0.0
-    idle_s: float = 0.0
-    kernel_count: int = 0
-    median_kernel_s: float | None = None
-    kernels: tuple[Kernel, ...] = ()
-
-    @property
-    def utilisation(self) -> float:
-        """Share of the span in which the device computed."""
-        return self.busy_s / self.span_s if self.span_s else 0.0
-
-    def share(self, seconds: float) -> float:
-        """Of the span."""
-        return seconds / self.span_s if self.span_s else 0.0
-
-    @property
-    def h2d_copies_per_call(self) -> float | None:
-        """None if the calls are not known."""
-        return self.h2d_count / self.call_count if self.call_count else None
 
 
 def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:

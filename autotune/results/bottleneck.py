@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
+from autotune.core.diagnosis import Breakdown, Part
 from autotune.core.units import format_duration
-from autotune.measure.breakdown import SHORT_KERNEL_S, Breakdown
-
-Part = Literal["h2d", "d2h", "gaps", "communication", "compute"]
+from autotune.measure.breakdown import SHORT_KERNEL_S
 
 MANY_COPIES = 4  # of one call: more than its dtypes and a few
 COPIES_WHEN_BATCHED = 2  # one per dtype, of which inputs have two as a rule

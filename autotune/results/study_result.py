@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from autotune.core.diagnosis import Diagnosis
 from autotune.core.insight import Insight
 from autotune.core.objective import Objective
 from autotune.core.outcomes import Outcome
@@ -97,6 +98,8 @@ class StudyResult:
         report: Where the report is, None if none was written.
         insight: What the search's model believes; None where there is none.
         warm_start: None if no earlier study was followed.
+        diagnoses: Where the time goes: of the baseline, then of what is recommended, as far as
+            it was looked at.
         conditions: What makes its figures comparable, each in words.
     """
 
@@ -107,6 +110,7 @@ class StudyResult:
     report: Path | None = None
     insight: Insight | None = None
     warm_start: WarmStart | None = None
+    diagnoses: tuple[Diagnosis, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.measure.breakdown import Breakdown
+from autotune.core.diagnosis import Breakdown
 from autotune.results.bottleneck import find_bottleneck
 
 
