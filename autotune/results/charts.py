@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 from markupsafe import Markup, escape
 
-from autotune.results.labels import RING, Box, Place, Segment, along_line, beside_point
+from autotune.results.labels import (
+    BOLD_CHARACTER,
+    CHARACTER,
+    RING,
+    Box,
+    Place,
+    Segment,
+    along_line,
+    beside_point,
+    text_width,
+)
+from autotune.results.ticks import linear_ticks, log_ticks
 
 SERIES_COLOURS = 8
 """Colours the page's style defines as --s0, --s1, ...; further series repeat them."""
@@ -18,7 +29,7 @@ SERIES_COLOURS = 8
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 24.0, 14.0, 42.0
 _HEAD = 18.0
 _TICK_GAP_X, _TICK_GAP_Y = 44.0, 34.0  # least distance of two labels, so that none overlap
-_LABEL_WIDTH, _BOLD_WIDTH, _LABEL_HEIGHT = 6.6, 8.8, 14.0  # at the page's 12 px, rounded up
+_LABEL_HEIGHT = 14.0
 _RADIUS = {True: 2.6, False: 4.2}  # of a point that is faint, that is not
 _PROVEN_RADIUS = 5.6
 _BAND_MARGIN = 9.0  # a band reaches beyond the points at its ends, so that one point shows it too
@@ -113,6 +124,26 @@ class Chart:
     failed: tuple[tuple[float, str], ...] = ()
     joined: Series | None = None
 
+    def said(self, say: Callable[[str], str]) -> Chart:
+        """The same in another language."""
+
+        def axis(one: Axis) -> Axis:
+            return replace(one, label=say(one.label), limit_label=say(one.limit_label))
+
+        def series(one: Series) -> Series:
+            points = (replace(point, title=say(point.title)) for point in one.points)
+            return replace(one, name=say(one.name), points=tuple(points))
+
+        return replace(
+            self,
+            title=say(self.title),
+            x=axis(self.x),
+            y=axis(self.y),
+            series=tuple(map(series, self.series)),
+            marks=tuple(replace(mark, name=say(mark.name)) for mark in self.marks),
+            failed=tuple((at, say(title)) for at, title in self.failed),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
@@ -190,7 +221,7 @@ def _grid(chart: Chart, x: _Scale, y: _Scale, width: int) -> list[str]:
     for value in _ticks(chart.x, x, _TICK_GAP_X):
         at, text = x(value), chart.x.tick_text(value)
         # A long text under the last notch would be cut off at the chart's edge.
-        text_x = min(at, width - 1 - _LABEL_WIDTH * len(text) / 2)
+        text_x = min(at, width - 1 - text_width(text) / 2)
         parts.append(
             f'<line class="notch" x1="{at:.1f}" x2="{at:.1f}" y1="{y.start:.1f}" '
             f'y2="{y.start + 5:.1f}"/>'
@@ -229,7 +260,7 @@ def _limits(chart: Chart, x: _Scale, y: _Scale) -> list[str]:
         )
     if chart.x.limit is not None:
         at, top = x(chart.x.limit), y.end - _HEAD
-        room = x.end - at > _LABEL_WIDTH * len(chart.x.limit_label) + 8
+        room = x.end - at > text_width(chart.x.limit_label) + 8
         parts.append(
             f'<rect class="beyond" x="{at:.1f}" y="{top:.1f}" '
             f'width="{max(x.end - at, 0):.1f}" height="{y.start - top:.1f}"/>'
@@ -332,7 +363,7 @@ def _places(chart: Chart, x: _Scale, y: _Scale, width: int) -> list[Place | None
     bounds = Box(x.start + 2, top, width - 4, y.start - 3)
     places: list[Place | None] = [None]
     if chart.y.limit is not None:
-        size = (_LABEL_WIDTH * len(chart.y.limit_label), _LABEL_HEIGHT)
+        size = (text_width(chart.y.limit_label), _LABEL_HEIGHT)
         box = along_line(y(chart.y.limit), size, bounds=bounds, taken=taken)
         if box is not None:
             places = [Place(box, "start")]
@@ -344,8 +375,8 @@ def _places(chart: Chart, x: _Scale, y: _Scale, width: int) -> list[Place | None
             box for box in taken
             if math.hypot((box.left + box.right) / 2 - cx, (box.top + box.bottom) / 2 - cy) > 1
         ]  # fmt: skip
-        character = _BOLD_WIDTH if mark.kind == "best" else _LABEL_WIDTH
-        size = (character * len(mark.name), _LABEL_HEIGHT)
+        character = BOLD_CHARACTER if mark.kind == "best" else CHARACTER
+        size = (text_width(mark.name, character), _LABEL_HEIGHT)
         place = beside_point(cx, cy, size, bounds=bounds, taken=others, lines=lines)
         places.append(place)
         if place is not None:
@@ -371,31 +402,12 @@ def _ticks(axis: Axis, scale: _Scale, gap: float) -> list[float]:
     if axis.ticks:
         values = [v for v in axis.ticks if scale.low <= v <= scale.high]
     elif scale.log:
-        values = _log_ticks(scale.low, scale.high)
+        values = log_ticks(scale.low, scale.high)
     else:
-        values = _linear_ticks(scale.high, abs(scale.end - scale.start) / gap)
+        values = linear_ticks(scale.high, abs(scale.end - scale.start) / gap)
     for step in range(1, len(values) + 1):
         kept = values[::step]
         places = [scale(value) for value in kept]
         if all(abs(b - a) >= gap for a, b in pairwise(places)):
             return kept
     return values[:1]
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1, 2, 5), (1, 2, 3, 4, 6, 8)):
-        values = [d * 10.0**e for e in decades for d in digits if low <= d * 10.0**e <= high]
-        if len(values) >= 3:
-            # Too many decades for 1-2-5: every second of them would drop the round ones.
-            return (
-                values if len(values) <= 9 else [10.0**e for e in decades if low <= 10.0**e <= high]
-            )
-    return values or [math.sqrt(low * high)]
-
-
-def _linear_ticks(high: float, most: float) -> list[float]:
-    rough = high / max(most, 1.0)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
-    return [step * i for i in range(int(high / step) + 1)]

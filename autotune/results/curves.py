@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from autotune.core.objective import METRICS
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
+from autotune.measure.front import non_dominated
 from autotune.results.charts import Axis, Chart, Look, Mark, Point, Series
 from autotune.results.study_result import StudyResult
 from autotune.results.words import (
@@ -37,8 +40,8 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
 
     A line joins configurations that differ in their batch size alone; those slower than another
     of the same batch size and instance count are faint, unless they are on the line. So are the
-    trials of what was measured again, which stands where the fresh measurement puts it. Where a
-    knee is sought, its interval is shaded and every throughput has a bar.
+    trials of what was measured again, which stands where the fresh measurement puts it. What is on
+    a line or was measured again has its interval as a bar; a knee's interval is shaded.
     """
     drawn, outdated = _standing(result, (metric,))
     if not drawn:
@@ -48,23 +51,23 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
         mine = [r for r in drawn if r.config.instance_count == count]
         on_line, fastest = _longest_family(mine), _fastest_per_batch(mine)
         points = [
-            _point(
+            point_of(
                 r,
                 float(r.config.batch_size),
                 _value(r, metric),
                 faint=_key(r) not in on_line | fastest,
                 joined=_key(r) in on_line,
-                bar=_bar(result, r, metric),
+                bar=_bar(r, metric) if is_proof(r) or _key(r) in on_line else None,
             )
             for r in mine
         ]
         points += [
-            _point(r, float(r.config.batch_size), _value(r, metric), faint=True)
+            point_of(r, float(r.config.batch_size), _value(r, metric), faint=True)
             for r in outdated
             if r.config.instance_count == count
         ]
         series.append(Series(name=instances_text(count), points=tuple(points)))
-    failed = [r for r in result.records if r.verdict.outcome.is_infeasible]
+    failed = [r for r in result.drawn if r.verdict.outcome.is_infeasible]
     return Chart(
         title=f"{metric_label(metric).capitalize()} over batch size",
         x=Axis(
@@ -95,6 +98,8 @@ def trial_map(
 ) -> Chart | None:
     """Throughput over latency, every measured trial; None if no trial has both.
 
+    A line joins what holds its limits and is beaten in both by nothing that does.
+
     Args:
         x_metric, y_metric: Other metrics to draw.
     """
@@ -105,7 +110,7 @@ def trial_map(
 
     def points_of(records: Sequence[TrialRecord], count: int, faint: bool) -> list[Point]:
         return [
-            _point(r, _value(r, metric), _value(r, y_metric), faint=faint)
+            point_of(r, _value(r, metric), _value(r, y_metric), faint=faint)
             for r in records
             if r.config.instance_count == count
         ]
@@ -123,7 +128,19 @@ def trial_map(
         y=_axis(result, y_metric),
         series=series,
         marks=_marks(result, drawn, y_metric, lambda r: _value(r, metric)),
+        joined=_trade_offs(drawn, metric, y_metric),
     )
+
+
+def _trade_offs(records: Sequence[TrialRecord], x_metric: str, y_metric: str) -> Series | None:
+    held = [r for r in records if r.verdict.outcome is Outcome.OK]
+    if not held:
+        return None
+    signs = [1.0 if METRICS[m].better == "higher" else -1.0 for m in (x_metric, y_metric)]
+    places = np.array([[_value(r, x_metric), _value(r, y_metric)] for r in held])
+    best = [held[i] for i in np.flatnonzero(non_dominated(places * signs))]
+    points = (point_of(r, _value(r, x_metric), _value(r, y_metric), joined=True) for r in best)
+    return Series(name="best trade-offs", points=tuple(points))
 
 
 def instance_counts(result: StudyResult) -> tuple[int, ...]:
@@ -178,7 +195,7 @@ def _standing(
     def known(records: Sequence[TrialRecord]) -> list[TrialRecord]:
         return [r for r in records if all(figure(r, metric) is not None for metric in metrics)]
 
-    fresh, trials = known(result.recommendation.confirmations), known(result.records)
+    fresh, trials = known(result.recommendation.confirmations), known(result.drawn)
     proven = {record.config for record in fresh}
     standing = [record for record in trials if record.config not in proven]
     return [*standing, *fresh], [record for record in trials if record.config in proven]
@@ -188,7 +205,7 @@ def _value(record: TrialRecord, metric: str) -> float:
     return figure(record, metric) or math.nan
 
 
-def _point(
+def point_of(
     record: TrialRecord,
     x: float,
     y: float,
@@ -210,10 +227,13 @@ def _point(
     )
 
 
-def _bar(result: StudyResult, record: TrialRecord, metric: str) -> tuple[float, float] | None:
-    if result.knee is None or metric != "throughput" or record.measurement is None:
+def _bar(record: TrialRecord, metric: str) -> tuple[float, float] | None:
+    if metric != "throughput" or record.measurement is None:
         return None
-    return record.measurement.throughput_ci95_items_per_s
+    interval = record.measurement.throughput_ci95_items_per_s
+    if interval is None or not 0 < interval[0] <= interval[1] < math.inf:
+        return None
+    return interval
 
 
 def _longest_family(records: Sequence[TrialRecord]) -> set[tuple[str, int]]:
@@ -245,7 +265,7 @@ def _axis(result: StudyResult, metric: str) -> Axis:
     return Axis(
         label=metric_label(metric),
         log=unit == "duration",
-        tick_text={"duration": _duration_tick, "size": _size_tick}.get(unit, _count_tick),
+        tick_text={"duration": _duration_tick, "size": _size_tick}.get(unit, count_tick),
         limit=limit.bound if limit else None,
         limit_label=limit_text(limit) if limit else "",
     )
@@ -289,10 +309,10 @@ def _duration_tick(seconds: float) -> str:
 
 def _size_tick(size_bytes: float) -> str:
     """In decimal units, as ticks are decimal."""
-    return f"{_count_tick(size_bytes)}B"
+    return f"{count_tick(size_bytes)}B"
 
 
-def _count_tick(value: float) -> str:
+def count_tick(value: float) -> str:
     for suffix, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= factor:
             return f"{value / factor:.4g}{suffix}"

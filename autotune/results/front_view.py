@@ -11,8 +11,8 @@ from autotune.core.objective import METRICS
 from autotune.results import words
 from autotune.results.charts import Chart, Mark, Series
 from autotune.results.curves import anchor, trial_map
+from autotune.results.document import Column, Row, Table, Verbatim
 from autotune.results.front import FrontPoint
-from autotune.results.report_tables import Column, Row, Table
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import AGAIN
 
@@ -29,7 +29,7 @@ def front_table(result: StudyResult) -> Table | None:
     columns = (
         Column(name="", kind="role"),
         *(Column(name=words.metric_label(metric)) for metric in goals),
-        *(Column(name=name) for name in searched),
+        *(Column(name=Verbatim(name)) for name in searched),
         Column(name="rests on", kind="text"),
     )
     rows = []
@@ -38,12 +38,17 @@ def front_table(result: StudyResult) -> Table | None:
         cells = (
             letter,
             *_goal_texts(point, goals),
-            *(items.get(name, "") for name in searched),
+            *(Verbatim(items.get(name, "")) for name in searched),
             _basis(result, point),
         )
         best = " best" if point.record.config == result.config else ""
         rows.append(Row(cells=cells, kind=f"{point.record.verdict.outcome}{best}"))
-    return Table(caption=front_sentence(result), columns=columns, rows=tuple(rows))
+    return Table(
+        caption="",
+        columns=columns,
+        rows=tuple(rows),
+        unfold=f"All {len(rows)} configurations of the front",
+    )
 
 
 def front_lines(result: StudyResult) -> Iterator[str]:

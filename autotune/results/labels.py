@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+CHARACTER, BOLD_CHARACTER = 6.6, 8.8
+"""Widths of a Latin character at the page's 12 px, rounded up."""
+
+_IDEOGRAPH = 12.5  # as wide as the font is high
 
 Align = Literal["start", "middle", "end"]
 Segment = tuple[float, float, float, float]
@@ -23,6 +29,21 @@ _SIDES: tuple[tuple[int, int, Align], ...] = (
     (1, 0, "start"), (-1, 0, "end"), (0, -1, "middle"), (0, 1, "middle"),
     (0, -1, "start"), (0, 1, "start"), (0, -1, "end"), (0, 1, "end"),
 )  # fmt: skip
+
+
+def text_width(text: str, character: float = CHARACTER) -> float:
+    """How wide a label may become, pixels."""
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return character * (len(text) - wide) + _IDEOGRAPH * wide
+
+
+def shortened(text: str, width: float) -> str:
+    """The text, cut so that it is no wider."""
+    if text_width(text) <= width:
+        return text
+    while text and text_width(text) + CHARACTER > width:
+        text = text[:-1]
+    return f"{text}…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,10 @@ from autotune.results.batch_knee import StudyKnee, study_knee
 from autotune.results.front import FrontPoint, front_points
 from autotune.results.goals import improvements
 from autotune.results.recommend import Ranking, excess_ratio, rank
+from autotune.results.thinning import thinned
+
+MAX_DRAWN = 1000
+"""Trials that a report shows one by one."""
 
 Origin = Literal["measured", "replayed", "simulated"]
 
@@ -238,6 +242,20 @@ class StudyResult:
         if len(objective.goals) < 2 or proof.record is None or proof.baseline is None:
             return {}
         return improvements(proof.record, proof.baseline, objective, proof.against_baseline)
+
+    @cached_property
+    def drawn(self) -> tuple[TrialRecord, ...]:
+        """The trials that charts and tables show: all, or of many what matters and a sample."""
+        if len(self.records) <= MAX_DRAWN:
+            return self.records
+        matters = {self.facts.baseline, self.config}
+        matters |= {r.config for r in (*self.recommendation.confirmations, *self.ranking.front)}
+        if self.knee is not None and self.knee.config is not None:
+            matters |= {
+                self.knee.config.changed(batch_size=int(size))
+                for size in self.facts.params.get("batch_size", ())
+            }
+        return thinned(self.records, self.ranking.ranked, matters, MAX_DRAWN)
 
     @cached_property
     def ranking(self) -> Ranking:

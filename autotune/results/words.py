@@ -40,6 +40,11 @@ _OUTCOMES = {
 }
 
 
+def capital(text: str) -> str:
+    """The text with a capital at its head."""
+    return text[:1].upper() + text[1:]
+
+
 def metric_label(metric: str) -> str:
     """A metric of the space file in words: "P99 latency"."""
     return _LABELS.get(metric, metric)

@@ -100,7 +100,7 @@ def test_it_needs_neither_network_nor_script(make_study: Make) -> None:
 def test_every_trial_is_in_the_table_and_every_point_leads_to_its_row(make_study: Make) -> None:
     result = make_study()
     page = page_of(result)
-    anchors = {attributes.get("id") for tag, attributes in page.tags if tag == "tr"}
+    anchors = {attributes.get("id") for tag, attributes in page.tags if tag in ("tr", "section")}
     links = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     assert {f"trial-{record.number}" for record in result.records} <= anchors
     assert links and {link[1:] for link in links if link} <= anchors

@@ -1,67 +1,36 @@
-"""The report's two tables: every trial, and the fresh measurements of the proof."""
+"""The proof, the best configurations, and every trial: as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from markupsafe import Markup
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, TrialRecord
 from autotune.core.units import format_duration
 from autotune.results import words
 from autotune.results.curves import anchor, figure, latency_metric
+from autotune.results.document import Column, Paragraph, Row, Section, Table, Verbatim
 from autotune.results.gain import interval95
 from autotune.results.recommend import is_batch_only
 from autotune.results.study_result import StudyResult
+from autotune.results.summary import AGAIN
 from autotune.results.why import factors, is_faster
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column: `kind` is its CSS class, `label` its name where a row stands alone."""
-
-    name: str
-    kind: str = "number"
-    unit: str = ""
-
-    @property
-    def breakable(self) -> Markup:
-        """The name, which a narrow column may break after an underscore."""
-        return Markup("_<wbr>").join(self.name.split("_"))
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}, {self.unit}" if self.unit else self.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A row: `kind` is its CSS class, `id` its anchor."""
-
-    cells: tuple[str, ...]
-    kind: str = ""
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table with the sentence above it."""
-
-    caption: str
-    columns: tuple[Column, ...] = ()
-    rows: tuple[Row, ...] = ()
-
-
-def trials_table(result: StudyResult) -> Table:
+def every_trial(result: StudyResult) -> Section:
     """Every trial in its order, with what it measured and why it ended as it did."""
+    table = _trials_table(result)
+    empty = Paragraph(text="No trial of this study is complete yet.", is_empty=True)
+    return Section(title="Every trial", blocks=(table if table.rows else empty,))
+
+
+def _trials_table(result: StudyResult) -> Table:
     searched = result.searched or ("batch_size",)
     metric = latency_metric(result)
     columns = (
         Column(name="#"),
         Column(name="outcome", kind="outcome"),
-        *(Column(name=name) for name in searched),
+        *(Column(name=Verbatim(name)) for name in searched),
         Column(name="throughput", unit="items/s"),
         Column(name=words.metric_label(metric), unit="ms"),
         Column(name="peak memory", unit="MiB"),
@@ -69,12 +38,12 @@ def trials_table(result: StudyResult) -> Table:
         Column(name="reason", kind="text"),
     )
     rows = []
-    for record in result.records:
+    for record in result.drawn:
         items = words.config_items(record.config)
         cells = (
             str(record.number),
             words.outcome_text(record.verdict.outcome),
-            *(items.get(name, "") for name in searched),
+            *(Verbatim(items.get(name, "")) for name in searched),
             *_figures(record, metric),
             f"{record.cost_s:.2f}",
             _remark(record),
@@ -84,7 +53,12 @@ def trials_table(result: StudyResult) -> Table:
             Row(cells=cells, kind=f"{_kind(record)}{' best' if best else ''}",
                 id=anchor(record))
         )  # fmt: skip
-    return Table(caption=_trials_caption(result), columns=columns, rows=tuple(rows))
+    return Table(
+        caption=_trials_caption(result),
+        columns=columns,
+        rows=tuple(rows),
+        unfold=f"All {len(rows)} trials",
+    )
 
 
 def _remark(record: TrialRecord) -> str:
@@ -100,22 +74,31 @@ def _trials_caption(result: StudyResult) -> str:
     caption += (
         ". Cost is all that a trial took: starting processes, loading, warming up, measuring."
     )
+    if len(result.drawn) < len(result.records):
+        study = words.quoted(result.facts.study)
+        caption += (
+            f" Of {len(result.records):,} trials {len(result.drawn):,} are shown here and in the "
+            "charts: the best, what was measured again, some of each failure, and every n-th of "
+            f"the others; autotune show {study} --csv has all."
+        )
     fixed = [n for n, choices in result.facts.params.items() if len(choices) == 1]
     if fixed and result.records:
         caption += f" The same in all: {words.config_text(result.records[0].config, fixed)}."
     return caption
 
 
-def proof_table(result: StudyResult, again: str) -> Table:
-    """The fresh measurements, each with its ratio to the baseline that ran beside it.
+def the_proof(result: StudyResult) -> Section:
+    """The fresh measurements, each with its ratio to the baseline that ran beside it."""
+    again = AGAIN[result.facts.origin]
+    if result.recommendation.confirmations:
+        return Section(title="The proof", blocks=(_proof_table(result, again),))
+    rests = ": the figures above rest on one short trial each" if result.shown else ""
+    nothing = Paragraph(text=f"Nothing was {again}{rests}.", is_empty=True)
+    return Section(title="The proof", blocks=(nothing,))
 
-    Args:
-        again: What was done to the finalists, in words.
-    """
+
+def _proof_table(result: StudyResult, again: str) -> Table:
     recommendation = result.recommendation
-    if not recommendation.confirmations:
-        rests = ": the figures above rest on one short trial each" if result.shown else ""
-        return Table(caption=f"Nothing was {again}{rests}.")
     metric = latency_metric(result)
     against = {
         c.config: c for c in recommendation.comparisons if c.reference == result.facts.baseline
@@ -135,7 +118,7 @@ def proof_table(result: StudyResult, again: str) -> Table:
         Row(
             cells=(
                 _role(record, result),
-                words.config_text(record.config, result.searched or ("batch_size",)),
+                Verbatim(words.config_text(record.config, result.searched or ("batch_size",))),
                 words.outcome_text(record.verdict.outcome),
                 *_figures(record, metric),
                 _ratio_cell(record, against.get(record.config), result),

@@ -1,0 +1,173 @@
+"""The report in other languages: a catalogue of sentences with places for what varies.
+
+The report's sentences are made in English, and many are kept with a study in English: reasons,
+verdicts, signs of noise. So it is finished sentences that are translated, by catalogues in the
+format of gettext (`zh.po`), which translators' tools can open:
+
+    msgid "{count:n} of {total:n} configurations were not tried."
+    msgstr "{total} 个配置中有 {count} 个未试验。"
+
+`{count:n}` stands for a number, `{name:w}` for a word or a list of words, `{reason:t}` for a text
+that is translated in its turn, `{text}` for any text, which stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from autotune.core.errors import UsageError
+from autotune.results.document import Say, Verbatim
+
+LANGUAGES = {"en": "en", "zh": "zh-Hans"}
+"""Languages of the report, each with its tag in HTML."""
+
+MAX_REMEMBERED = 20_000
+MAX_DEPTH = 4
+"""How deep sentences may stand inside of sentences."""
+
+_PLACE = re.compile(r"\{(\w+)(?::([nwt]))?\}")
+_KINDS = {"n": r"[-+]?[\d.,]*\d[\d.,]*(?:e[-+]?\d+)?", "w": r"[^\s;]+(?:, [^\s;]+)*"}
+_WORD = re.compile(r"[A-Za-z]{2}")
+_SENTENCES = re.compile(r"(?<=[.;])\s+|(?<=,) (?=[a-z0-9])")
+_STOPS = str.maketrans({";": "；", ",": "，", ".": "。"})
+
+
+class Phrase(NamedTuple):
+    """A sentence with its translation.
+
+    Attributes:
+        pattern: Matches the whole sentence. `literal`: a part that every match has.
+        nested: Places whose text is translated too.
+    """
+
+    pattern: re.Pattern[str]
+    literal: str
+    text: str
+    nested: frozenset[str]
+
+
+def language(code: str) -> Say:
+    """What says the report's texts in a language; English ones are left as they are.
+
+    Raises:
+        UsageError: There is no such language.
+    """
+    if code not in LANGUAGES:
+        raise UsageError(f"language {code!r} is unknown; there are {', '.join(LANGUAGES)}")
+    return str if code == "en" else _catalogue(code)
+
+
+@cache
+def _catalogue(code: str) -> Catalogue:
+    text = (resources.files("autotune.results") / f"{code}.po").read_text(encoding="utf-8")
+    return Catalogue(dict(read_po(text)))
+
+
+class Catalogue:
+    """Translates finished English sentences; what it does not know stays as it is."""
+
+    def __init__(self, phrases: dict[str, str]) -> None:
+        self._exact = {m: text for m, text in phrases.items() if not _PLACE.search(m)}
+        patterns = [_phrase(m, text) for m, text in phrases.items() if m not in self._exact]
+        # What has most words of its own is the most specific.
+        self._phrases = [phrase for _, phrase in sorted(patterns, key=lambda p: -p[0])]
+        self._known: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        if isinstance(text, Verbatim) or not _WORD.search(text):
+            return text
+        if text not in self._known:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            self._known[text] = self._said(text, MAX_DEPTH)
+        return self._known[text]
+
+    def knows(self, text: str) -> bool:
+        """True if the text as a whole stands in the catalogue."""
+        return self._whole(text, MAX_DEPTH) is not None
+
+    def _said(self, text: str, depth: int) -> str:
+        whole = self._whole(text, depth)
+        return self._in_parts(text, depth) if whole is None else whole
+
+    def _whole(self, text: str, depth: int) -> str | None:
+        if text in self._exact:
+            return self._exact[text]
+        for phrase in self._phrases:
+            if phrase.literal in text and (match := phrase.pattern.fullmatch(text)):
+                return _filled(self, phrase, match, depth)
+        return None
+
+    def _in_parts(self, text: str, depth: int) -> str:
+        """Sentence by sentence, where at least one of them is known."""
+        parts = _SENTENCES.split(text)
+        if len(parts) < 2 or depth <= 0:
+            return text
+        said = []
+        for part in parts:
+            stop = part[-1] if part[-1] in ";,." else ""
+            bare = part.removesuffix(stop)
+            whole = self._whole(part, depth - 1)
+            if whole is None and (inner := self._whole(bare, depth - 1)) is not None:
+                whole = inner + stop.translate(_STOPS)
+            said.append(whole)
+        if not any(said):
+            return text
+        kept = (f"{part} " if new is None else new for part, new in zip(parts, said, strict=True))
+        return "".join(kept).rstrip()
+
+
+def _filled(catalogue: Catalogue, phrase: Phrase, match: re.Match[str], depth: int) -> str:
+    def place(found: re.Match[str]) -> str:
+        name, value = found.group(1), match.group(found.group(1))
+        return catalogue._said(value, depth - 1) if name in phrase.nested and depth else value
+
+    return _PLACE.sub(place, phrase.text)
+
+
+def _phrase(message: str, text: str) -> tuple[int, Phrase]:
+    """The phrase, and how many characters of its own it has."""
+    parts, nested, last, literals = [], set(), 0, []
+    for place in _PLACE.finditer(message):
+        literals.append(message[last : place.start()])
+        name, kind = place.groups()
+        parts += [re.escape(literals[-1]), f"(?P<{name}>{_KINDS.get(kind, '.+')})"]
+        nested |= {name} if kind == "t" else set()
+        last = place.end()
+    literals.append(message[last:])
+    pattern = re.compile("".join([*parts, re.escape(literals[-1])]), re.DOTALL)
+    longest = max(literals, key=len)
+    return sum(map(len, literals)), Phrase(pattern, longest, text, frozenset(nested))
+
+
+def read_po(text: str) -> Iterator[tuple[str, str]]:
+    """Messages with their translations from a catalogue in gettext's format.
+
+    Raises:
+        ValueError: A line is none of such a catalogue.
+    """
+    entry: dict[str, str] = {}
+    key = ""
+    for line in [*text.splitlines(), ""]:
+        line = line.strip()
+        if line.startswith(("msgid ", "msgstr ")):
+            word, line = line.split(" ", 1)
+            if word == "msgid":
+                yield from _finished(entry)
+                entry = {}
+            key, entry[word] = word, ""
+        if line.startswith('"'):
+            entry[key] += ast.literal_eval(line)
+        elif line and not line.startswith("#"):
+            raise ValueError(f"not a line of a catalogue: {line!r}")
+    yield from _finished(entry)
+
+
+def _finished(entry: dict[str, str]) -> Iterator[tuple[str, str]]:
+    if entry.get("msgid"):  # the empty one is the catalogue's head
+        yield entry["msgid"], entry["msgstr"]

@@ -1,0 +1,55 @@
+"""Why this configuration, what the search leaves open, and how to do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.results import words
+from autotune.results.document import Block, Bullets, Command, Paragraph, Section
+from autotune.results.left_open import left_open
+from autotune.results.study_result import StudyResult
+from autotune.results.why import why
+
+
+def why_this(result: StudyResult) -> Section | None:
+    """What the study's records say for the recommended configuration."""
+    blocks = tuple(_reasons(result))
+    return Section(title="Why this configuration", blocks=blocks) if blocks else None
+
+
+def _reasons(result: StudyResult) -> Iterator[Block]:
+    said = why(result)
+    if said.effects:
+        yield Paragraph(
+            text="What each changed setting did, from pairs of single short trials that differ in "
+            "nothing else: hints, not proof."
+        )
+        yield Bullets(items=said.effects)
+    if said.refused:
+        yield Paragraph(text="Faster in the proof, but not recommended:")
+        yield Bullets(items=said.refused)
+
+
+def what_is_open(result: StudyResult) -> Section | None:
+    """What is just as good, and what was not tried."""
+    sentences = left_open(result)
+    if not sentences:
+        return None
+    return Section(title="What the search leaves open", blocks=(Bullets(items=tuple(sentences)),))
+
+
+def do_it_again(result: StudyResult) -> Section | None:
+    """Commands that repeat the measurement, and the study."""
+    facts, commands = result.facts, []
+    if result.config is not None and facts.space_path:
+        measure = ("autotune measure", f"--space {words.quoted(facts.space_path)}")
+        commands.append(
+            Command(
+                purpose="Try the recommended configuration once more:",
+                words=(*measure, *words.set_arguments(result.config)),
+            )
+        )
+    if facts.command:
+        purpose = "Run the study again, or go on with it:"
+        commands.append(Command(purpose=purpose, words=facts.command))
+    return Section(title="Do it again", blocks=tuple(commands)) if commands else None
