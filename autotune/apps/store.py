@@ -13,7 +13,7 @@ from autotune.core.codec import from_json_dict
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
 from autotune.results.recommend import decide, rank
-from autotune.results.report import render
+from autotune.results.report import Format, render
 from autotune.results.study_result import Ending, StudyFacts, StudyResult, WarmStart
 from autotune.search.storage import from_anywhere
 from autotune.search.study import StoredStudy
@@ -26,8 +26,6 @@ was made from, who is proving one, and what the model of its search believes."""
 
 WARM_START = "warm_start"
 """Key under which it keeps which earlier study it followed, if any."""
-
-REPORT = "report.html"
 
 STORAGE = "storage.txt"
 """In a study's directory: the database it is kept in, if it is not the journal beside it."""
@@ -97,7 +95,7 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
     if recommendation is None:
         ranking = rank(records, facts.objective, facts.baseline, known)
         recommendation = decide(ranking, facts.objective)
-    report = stored.directory / REPORT
+    report = stored.directory / report_name("en", "html")
     start = attributes.get(WARM_START)
     return StudyResult(
         facts=facts,
@@ -111,14 +109,24 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
     )
 
 
-def write_report(result: StudyResult, directory: Path) -> Path:
+def report_name(lang: str, form: Format) -> str:
+    """The report's file in a study's directory: report.html, report.zh.md."""
+    return f"report{'' if lang == 'en' else f'.{lang}'}.{form}"
+
+
+def write_report(
+    result: StudyResult, directory: Path, *, lang: str = "en", form: Format = "html"
+) -> Path:
     """Write the report.
 
+    Args:
+        lang: A key of `language.LANGUAGES`.
     Raises:
+        UsageError: There is no such language.
         StorageError: It cannot be written; what the study holds is kept all the same.
     """
-    path = directory / REPORT
-    text = render(result, now_s=time.time(), version=__version__)
+    text = render(result, now_s=time.time(), version=__version__, lang=lang, form=form)
+    path = directory / report_name(lang, form)
     try:
         write_whole(path, text.encode())
     except StorageError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -153,12 +154,36 @@ def measure(
     return EXIT_NOTHING if outcome == "over_limit" or (strict and outcome != "ok") else EXIT_OK
 
 
+class ReportFormat(str, Enum):
+    """What a report is written as."""
+
+    HTML = "html"
+    MARKDOWN = "md"
+
+
+class ReportLanguage(str, Enum):
+    """What a report is written in."""
+
+    ENGLISH = "en"
+    CHINESE = "zh"
+
+
 @command(closed_pipe=EXIT_OK)
-def report(study: Name, studies_dir: StudiesDir = Path("studies"), storage: Storage = "") -> int:
-    """Write studies/STUDY/report.html, a single file that needs no network."""
+def report(
+    study: Name,
+    form: Annotated[
+        ReportFormat, typer.Option("--format", help="A page, or Markdown.")
+    ] = ReportFormat.HTML,
+    lang: Annotated[ReportLanguage, typer.Option(help="Its language.")] = ReportLanguage.ENGLISH,
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
+) -> int:
+    """Write studies/STUDY/report.html, a single file that needs no network; or report.zh.md …"""
     from autotune.apps.report import report as write
 
-    result = write(study, studies_dir=studies_dir, storage=storage)
+    result = write(
+        study, studies_dir=studies_dir, storage=storage, lang=lang.value, form=form.value
+    )
     if result.trial_count:
         print(result.report)
     return exit_code_of(result)

@@ -14,6 +14,7 @@ from autotune.measure.front import non_dominated
 from autotune.results.charts import Axis, Chart, Look, Mark, Point, Series
 from autotune.results.study_result import StudyResult
 from autotune.results.words import (
+    capital,
     config_text,
     limit_text,
     metric_label,
@@ -69,7 +70,7 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
         series.append(Series(name=instances_text(count), points=tuple(points)))
     failed = [r for r in result.drawn if r.verdict.outcome.is_infeasible]
     return Chart(
-        title=f"{metric_label(metric).capitalize()} over batch size",
+        title=f"{capital(metric_label(metric))} over batch size",
         x=Axis(
             label="batch size, items per call",
             log=True,
@@ -123,7 +124,7 @@ def trial_map(
         for count in instance_counts(result)
     )
     return Chart(
-        title=f"{metric_label(y_metric).capitalize()} over {metric_label(metric)}",
+        title=f"Trials: {metric_label(y_metric)} over {metric_label(metric)}",
         x=_axis(result, metric),
         y=_axis(result, y_metric),
         series=series,

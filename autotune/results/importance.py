@@ -21,7 +21,7 @@ from autotune.results.recommend import excess_ratio, score
 
 SPARE_TRIALS = 4  # beyond the fit's terms, below which it says nothing
 MAX_LEVELS = 12  # of a parameter that is not a number; the rarer ones count as one
-RIDGE = 1e-3  # relative: keeps parameters that always moved together finite
+RIDGE = 0.02  # per trial: shares out what parameters that always moved together did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def importance(
 
 
 def _term(values: Sequence[Scalar]) -> Floats:
-    """The columns that stand for a parameter, each with mean 0, shape (trials, columns)."""
+    """The columns of a parameter, mean 0 and variance 1 each, shape (trials, columns)."""
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     counts = Counter(values)
     levels = sorted(counts, key=lambda v: (-counts[v], str(v)))
@@ -108,14 +108,14 @@ def _term(values: Sequence[Scalar]) -> Floats:
     else:
         kept = levels[: MAX_LEVELS - 1] if len(levels) > MAX_LEVELS else levels[:-1]
         columns = np.array([[float(v == level) for level in kept] for v in values])
-    return np.asarray(columns - columns.mean(axis=0), dtype=np.float64)
+    columns = columns - columns.mean(axis=0)
+    return np.asarray(columns / (columns.std(axis=0) + 1e-12), dtype=np.float64)
 
 
 def _fitted(terms: dict[str, Floats], worth: Floats) -> dict[str, Floats]:
     """Each term's part in the least-squares fit."""
     design = np.concatenate(list(terms.values()), axis=1)
-    scale = RIDGE * len(worth) * max(float((design**2).mean()), 1e-12)
-    gram = design.T @ design + scale * np.eye(design.shape[1])
+    gram = design.T @ design + RIDGE * len(worth) * np.eye(design.shape[1])
     weights = np.linalg.solve(gram, design.T @ worth)
     parts, at = {}, 0
     for name, term in terms.items():

@@ -14,7 +14,7 @@ MAX_LANES = 40
 MAX_SPANS = 2000
 """Of a chart; what is beyond is left out, and said."""
 
-_LEFT, _RIGHT, _TOP = 6.0, 14.0, 2.0
+_LEFT, _RIGHT, _TOP = 16.0, 22.0, 2.0
 _NAME, _BAR, _GAP, _FOOT = 17.0, 16.0, 9.0, 40.0
 _TICK_GAP = 64.0
 _LEAST = 1.0  # width of the thinnest span in pixels

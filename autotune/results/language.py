@@ -33,7 +33,9 @@ MAX_DEPTH = 4
 _PLACE = re.compile(r"\{(\w+)(?::([nwt]))?\}")
 _KINDS = {"n": r"[-+]?[\d.,]*\d[\d.,]*(?:e[-+]?\d+)?", "w": r"[^\s;]+(?:, [^\s;]+)*"}
 _WORD = re.compile(r"[A-Za-z]{2}")
-_SENTENCES = re.compile(r"(?<=[.;])\s+|(?<=,) (?=[a-z0-9])")
+_BREAKS = (
+    re.compile(r"(?<=[.])\s+(?=[A-Z])"), re.compile(r"(?<=;)\s+"), re.compile(r"(?<=,) ")
+)  # fmt: skip
 _STOPS = str.maketrans({";": "；", ",": "，", ".": "。"})
 
 
@@ -104,22 +106,23 @@ class Catalogue:
         return None
 
     def _in_parts(self, text: str, depth: int) -> str:
-        """Sentence by sentence, where at least one of them is known."""
-        parts = _SENTENCES.split(text)
-        if len(parts) < 2 or depth <= 0:
-            return text
-        said = []
-        for part in parts:
-            stop = part[-1] if part[-1] in ";,." else ""
-            bare = part.removesuffix(stop)
-            whole = self._whole(part, depth - 1)
-            if whole is None and (inner := self._whole(bare, depth - 1)) is not None:
-                whole = inner + stop.translate(_STOPS)
-            said.append(whole)
-        if not any(said):
-            return text
-        kept = (f"{part} " if new is None else new for part, new in zip(parts, said, strict=True))
-        return "".join(kept).rstrip()
+        """Sentence by sentence, then part by part, where at least one of them is known."""
+        for breaks in _BREAKS if depth > 0 else ():
+            parts = breaks.split(text)
+            said = [self._part(part, depth - 1) for part in parts] if len(parts) > 1 else parts
+            if said != parts:
+                pairs = zip(parts, said, strict=True)
+                return "".join(f"{part} " if new == part else new for part, new in pairs).rstrip()
+        return text
+
+    def _part(self, part: str, depth: int) -> str:
+        """A part with the stop behind it, which the catalogue need not have."""
+        whole, stop = self._whole(part, depth), part[-1:]
+        if whole is not None or stop not in ";,.":
+            return self._in_parts(part, depth) if whole is None else whole
+        bare = part[:-1]
+        said = self._said(bare, depth)
+        return part if said == bare else said + stop.translate(_STOPS)
 
 
 def _filled(catalogue: Catalogue, phrase: Phrase, match: re.Match[str], depth: int) -> str:

@@ -112,7 +112,7 @@ def _lanes(lanes: Lanes) -> list[tuple[str, ...]]:
 
 def _points(chart: Chart) -> list[tuple[str, ...]]:
     """What the lines of a chart join."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for series in chart.series:
         for point in sorted((p for p in series.points if p.joined), key=lambda p: p.x):
             ends = [chart.y.tick_text(end) for end in point.bar or ()]

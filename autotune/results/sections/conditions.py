@@ -24,9 +24,12 @@ def _blocks(result: StudyResult) -> Iterator[Block]:
         yield Bullets(items=tuple(dict.fromkeys(measurement.warnings)))
     facts = result.facts
     environment = [_fact(*pair) for pair in measurement.environment.items()]
-    named = {
-        "Settings": [(name, text) for name, text in facts.settings.items()],
-        "Environment of the tool": [(k, Verbatim(v)) for k, v in facts.environment.items()],
+    named: dict[str, list[tuple[str, str]]] = {
+        # Keys of the space file, and names of packages, are the same in all languages.
+        "Settings": [(Verbatim(name), text) for name, text in facts.settings.items()],
+        "Environment of the tool": [
+            (Verbatim(name), Verbatim(text)) for name, text in facts.environment.items()
+        ],
         "Environment of the measurement": environment,
         "The device beside the measurement": _telemetry(measurement.telemetry),
     }

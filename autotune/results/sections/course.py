@@ -22,7 +22,7 @@ from autotune.results.document import (
     Section,
     Verbatim,
 )
-from autotune.results.importance import Importance, importance
+from autotune.results.importance import Importance, Influence, importance
 from autotune.results.lanes import Lane, Lanes, Span
 from autotune.results.sections.charts import looks
 from autotune.results.study_result import StudyResult
@@ -33,6 +33,8 @@ MAX_WORKERS = 8
 _COLOURS = {Outcome.OK: "good", Outcome.UNDECIDED: "warn", Outcome.OVER_LIMIT: "bad"}
 _OTHERS = ("s7", "s4", "s3", "s6", "s5", "s1", "s2")
 _FULL = 1.0
+LEAST_SHARE = 0.005
+"""Share of the variation below which a parameter's effect is not told from noise."""
 
 
 def how_trials_ended(result: StudyResult) -> Section | None:
@@ -176,13 +178,19 @@ def _importance_caption(result: StudyResult, found: Importance) -> str:
     )
 
 
+def _influence_text(one: Influence) -> str:
+    if one.share < LEAST_SHARE:
+        return "no effect to be told"
+    best = words.value_text(one.name, one.best)
+    return f"{one.share:.0%}, {words.factor_text(one.factor)}, best at {best}"
+
+
 def _influences(found: Importance) -> Lanes:
     lanes = tuple(
         Lane(
             name=Verbatim(one.name),
             spans=(Span(start=0.0, end=max(one.share, 1e-3), colour="s0"),),
-            note=f"{one.share:.0%}, {words.factor_text(one.factor)}, best at "
-            f"{words.value_text(one.name, one.best)}",
+            note=_influence_text(one),
         )
         for one in found.influences
     )

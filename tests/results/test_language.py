@@ -1,0 +1,164 @@
+"""The report in Chinese: nothing of its own stays English, nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import resources
+
+import pytest
+
+from autotune.core.errors import UsageError
+from autotune.core.insight import Alike, Insight, Untried
+from autotune.core.objective import Goal, Objective
+from autotune.core.outcomes import Outcome
+from autotune.core.records import Config, TrialRecord
+from autotune.results.document import Verbatim
+from autotune.results.language import Catalogue, language, read_po
+from autotune.results.recommend import decide, rank
+from autotune.results.report import make_document, render
+from autotune.results.study_result import Ending, StudyResult, WarmStart
+
+Make = Callable[..., StudyResult]
+Trial = Callable[..., TrialRecord]
+
+PLACE = re.compile(r"\{(\w+)(?::\w)?\}")
+ENGLISH = re.compile(r"[A-Za-z]{2,}(?: (?:[a-z]{2,}|a))+")
+"""Two words of a sentence, one after the other."""
+
+
+def phrases() -> dict[str, str]:
+    text = (resources.files("autotune.results") / "zh.po").read_text(encoding="utf-8")
+    return dict(read_po(text))
+
+
+def studies(make_study: Make, make_trial: Trial) -> Iterator[StudyResult]:
+    """Every kind of ending, and everything that a report can say of it."""
+    whole = make_study()
+    yield whole
+    yield make_study(confirmed=False)
+    yield make_study(limit_s=0.0005)
+    yield replace(whole, facts=replace(whole.facts, origin="simulated"))
+    yield replace(whole, facts=replace(whole.facts, origin="replayed", trials=99), ending=Ending())
+    insight = Insight(
+        expected_gain=0.01,
+        alike=Alike(
+            within=0.02, count=9, tested=3, indifferent=("batched_h2d", "instance_count"),
+            values={"batch_size": (16, 32, 64), "micro_batch_count": tuple(range(1, 10))},
+        ),
+        untried=Untried(count=7, total=40, values={"instance_count": (2,)}, maybe_better=2),
+    )  # fmt: skip
+    start = WarmStart(study="older", ended_at_s=0.0, agrees=True)
+    yield replace(whole, insight=insight, warm_start=start)
+    objective = whole.facts.objective
+    for knee in (0.9, 0.999):
+        wanted = replace(objective, knee_share=knee)
+        decided = decide(rank(whole.records, wanted, whole.facts.baseline), wanted)
+        facts = replace(whole.facts, objective=wanted)
+        yield replace(whole, facts=facts, recommendation=decided)
+    goals = (Goal(metric="throughput"), Goal(metric="latency_p99", weight=0.5))
+    for front in (True, False):
+        wanted = Objective(name="pareto", goals=goals, limits=objective.limits, front=front)
+        records = [
+            replace(r, verdict=replace(r.verdict, objectives=_figures(r))) if r.measurement else r
+            for r in whole.records
+        ]
+        decided = decide(rank(records, wanted, whole.facts.baseline), wanted)
+        facts = replace(whole.facts, objective=wanted)
+        yield replace(whole, facts=facts, records=tuple(records), recommendation=decided)
+    for outcome in Outcome:
+        if not outcome.is_measured:
+            failed = make_trial(Config(cores_per_instance=1), outcome=outcome, reasons=("0x1f",))
+            decided = decide(rank((failed,), objective, failed.config), objective)
+            yield replace(whole, records=(failed,), recommendation=decided)
+
+
+def _figures(record: TrialRecord) -> dict[str, float]:
+    measurement = record.measurement
+    assert measurement is not None
+    rate, latency_s = measurement.throughput_items_per_s, measurement.latency_p99_s
+    return {"throughput_items_per_s": rate or 0.0, "latency_p99_s": latency_s or 0.0}
+
+
+def said(result: StudyResult) -> Iterator[tuple[str, str]]:
+    """Every text of a report that is its own, with what is made of it in Chinese."""
+    heard: dict[str, str] = {}
+    chinese = language("zh")
+
+    def listen(text: str) -> str:
+        if not isinstance(text, Verbatim):
+            heard[text] = chinese(text)
+        return text
+
+    make_document(result, now_s=1.8e9, version="1.2.3").said(listen)
+    yield from heard.items()
+
+
+def test_no_text_of_any_report_is_left_in_english(make_study: Make, make_trial: Trial) -> None:
+    left = {
+        f"{text!r} became {chinese!r}"
+        for result in studies(make_study, make_trial)
+        for text, chinese in said(result)
+        if ENGLISH.search(_without_foreign(chinese)) and not text.startswith("P99 is")
+    }
+    assert not left, "add to autotune/results/zh.po:\n" + "\n".join(sorted(left))
+
+
+def _without_foreign(text: str) -> str:
+    """Without commands and values of the fixture's own."""
+    for foreign in ("autotune show", "needed 1.2 GiB, the trial may use 1 GiB", "dlrm"):
+        text = text.replace(foreign, "")
+    return re.sub(r"\b\w+=\S+|P99 is \S+ ms|cpu: \d cores|\d[\d.]* (?:s|ms|min|MiB)\b", "", text)
+
+
+def test_every_place_of_a_phrase_is_filled_in_its_translation() -> None:
+    for message, text in phrases().items():
+        assert text, message
+        assert set(PLACE.findall(message)) == set(PLACE.findall(text)), message
+
+
+def test_places_take_numbers_words_and_texts_that_are_translated_in_their_turn() -> None:
+    say = Catalogue(
+        {
+            "{count:n} of {all:n} were {how:t}.": "{all} 中 {count} {how}。",
+            "measured": "已测",
+            "{name:w} is {value}": "{name} 为 {value}",
+        }
+    )
+    assert say("3 of 1,024 were measured.") == "1,024 中 3 已测。"
+    assert say("three of 1,024 were measured.") == "three of 1,024 were measured."
+    assert say("a.b is measured") == "a.b 为 measured"
+    assert say("3 of 4 were measured. Nobody knows") == "4 中 3 已测。Nobody knows"
+    assert say("nobody knows; 3 of 4 were measured.") == "nobody knows; 4 中 3 已测。"
+    assert say("measured; a is b.") == "已测；a 为 b。"
+    assert say(Verbatim("measured")) == "measured"
+
+
+def test_what_the_user_named_stays_as_it_is(make_study: Make) -> None:
+    result = make_study(study="measured")
+    html = render(result, now_s=0, version="1", lang="zh")
+    assert "<h1>measured</h1>" in html and 'lang="zh-Hans"' in html
+    assert "autotune measure --space online.yaml" in re.sub(r"</?span>", "", html)
+    assert "limits: {latency_p99: 20ms}" in html
+
+
+def test_markdown_says_the_same_in_both_languages_and_escapes(make_study: Make) -> None:
+    evil = "a|b <script>`x`"
+    result = make_study(study=evil)
+    for lang, decision in (("en", "Use this configuration"), ("zh", "采用此配置")):
+        text = render(result, now_s=0, version="1", lang=lang, form="md")
+        assert decision in text and "autotune measure --space online.yaml" in text
+        assert "<script" not in text.replace("\\<script", "")
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert len(rows) > 60 and all(line.endswith("|") for line in rows)
+
+
+def test_an_unknown_language_is_refused(make_study: Make) -> None:
+    with pytest.raises(UsageError, match="'fr' is unknown; there are en, zh"):
+        render(make_study(), now_s=0, version="1", lang="fr")
+
+
+def test_a_catalogue_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a line of a catalogue"):
+        dict(read_po('msgid "a"\nmsgstr "b"\nnonsense\n'))
