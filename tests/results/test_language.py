@@ -131,7 +131,7 @@ def test_places_take_numbers_words_and_texts_that_are_translated_in_their_turn()
     assert say("a.b is measured") == "a.b 为 measured"
     assert say("3 of 4 were measured. Nobody knows") == "4 中 3 已测。Nobody knows"
     assert say("nobody knows; 3 of 4 were measured.") == "nobody knows; 4 中 3 已测。"
-    assert say("measured; a is b.") == "已测；a 为 b。"
+    assert say("measured; a is b") == "已测；a 为 b"
     assert say(Verbatim("measured")) == "measured"
 
 
