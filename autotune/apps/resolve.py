@@ -12,6 +12,7 @@ from autotune.apps.store import without_password
 from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError
 from autotune.core.objective import METRICS, Objective
+from autotune.core.pipeline import NOT_OF_PIPELINES
 from autotune.core.records import Config, Load, Plan, Window
 from autotune.core.units import format_duration
 from autotune.devices import find_device
@@ -42,6 +43,9 @@ from autotune.workloads import (
     workload_limits,
 )
 from autotune.workloads.grid import Grid, read_grid
+from autotune.workloads.pipeline.chain import layer_count
+from autotune.workloads.pipeline.layout import Bounds
+from autotune.workloads.pipeline.layout import rules as layout_rules
 
 ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
 """Kinds of workloads whose figures are not measured here."""
@@ -90,6 +94,8 @@ def resolve(space: SearchSpace) -> Resolved:
         _check_placeholders(space)
         space = _with_existing_files(space)
     rules = info.rules if WORKLOADS[kind].runs == "child" else ()
+    if WORKLOADS[kind].runs == "ranks":
+        rules = _ranks_rules(space, info)
     counts_devices = WORKLOADS[kind].runs in ("child", "virtual")
     space = space.on_device(
         info.facts,
@@ -104,6 +110,23 @@ def resolve(space: SearchSpace) -> Resolved:
     if space.objective.knee_share is not None:
         check_knee(space)
     return Resolved(space=space, info=info, origin=ORIGINS.get(kind, "measured"))
+
+
+def _ranks_rules(space: SearchSpace, info: DeviceInfo) -> tuple[str, ...]:
+    """What a pipeline's configurations have to keep.
+
+    Raises:
+        UsageError: A split is not of this model.
+    """
+    split, schedule = space.parameter("stage_split"), space.parameter("schedule")
+    bounds = Bounds(
+        schedules=tuple(map(str, schedule.choices)) if schedule else ("GPipe",),
+        layers=layer_count(space.workload),
+        devices=None if info.kind == "cpu" else 1 + len(info.peers),
+        has_chunks=space.parameter("chunks_per_rank") is not None,
+        forward_only=bool(space.workload.options.get("forward_only")),
+    )
+    return tuple(layout_rules(bounds, [str(c) for c in split.choices] if split else []))
 
 
 def _limits_notes(objective: Objective) -> Iterator[str]:
@@ -209,7 +232,7 @@ def preflight(resolved: Resolved, launcher: Launcher, view: View) -> float | Non
         UsageError: The model cannot be built at all. UnavailableError: A package is missing.
     """
     space = resolved.space
-    if WORKLOADS[space.workload.kind].runs not in ("child", "virtual"):
+    if WORKLOADS[space.workload.kind].runs not in ("child", "virtual", "ranks"):
         return None
     if not WORKLOADS[space.workload.kind].is_real:
         launcher = Launcher()  # so that the study's virtual clock stays where it is
@@ -245,7 +268,7 @@ def limit_needs(space: SearchSpace, call_s: float | None) -> Enough | None:
     Args:
         call_s: How long a call of the baseline takes, None if that is not known.
     """
-    if WORKLOADS[space.workload.kind].runs not in ("child", "virtual"):
+    if WORKLOADS[space.workload.kind].runs not in ("child", "virtual", "ranks"):
         return None  # finished figures: nobody counts their calls
     alpha = space.confirm.alpha if space.confirm else SEARCH_ALPHA
     return enough(space.objective, alpha=alpha, call_s=call_s)
@@ -338,7 +361,11 @@ def _settings(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "objective": f"{space.objective.name} ({_goals_text(space.objective)})",
         "limits": ", ".join(map(limit_text, space.objective.limits)) or "none",
         "load": _load_text(load),
-        **{p.name: ", ".join(value_text(p.name, c) for c in p.choices) for p in space.params},
+        **{
+            p.name: ", ".join(value_text(p.name, c) for c in p.choices)
+            for p in space.params
+            if not (space.baseline.is_pipeline and p.name in NOT_OF_PIPELINES)
+        },
         "rules": _rules_text(space, info),
         "baseline": config_text(space.baseline),
         "budget": f"{space.budget.trials} trials"

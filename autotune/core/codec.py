@@ -81,6 +81,8 @@ def _from_plain(kind: Any, data: Any, where: str) -> Any:
         return data
     if origin is tuple:
         return _tuple_from_plain(args, data, where)
+    if isinstance(kind, type) and issubclass(kind, tuple):  # a named one
+        return kind(*_tuple_from_plain(tuple(_hints(kind).values()), data, where))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(data, Mapping):
             raise TypeError(f"{where} is not a mapping")

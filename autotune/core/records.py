@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.core.outcomes import Outcome
+from autotune.core.pipeline import PipelineFigures, RankTrace
 
 SCHEMA_VERSION = 1
 
@@ -63,6 +64,11 @@ class Config:
     def get(self, name: str, default: Scalar) -> Scalar:
         """The value of a parameter, `default` if this configuration has none of that name."""
         return self.as_dict().get(name, default)
+
+    @property
+    def is_pipeline(self) -> bool:
+        """True if it is of a model that several ranks share."""
+        return any(name == "global_batch_size" for name, _ in self.extra)
 
     @property
     def device_count(self) -> int:
@@ -316,6 +322,7 @@ class InstanceFacts:
         precision: The precision that really ran.
         tokens_per_item: Mean length of the items, padding not counted; None: they have none.
         pads: True if a call for fewer items than a batch runs the whole batch all the same.
+        rank: What the rank of a pipeline did; None of an instance that runs by itself.
     """
 
     instance: int
@@ -333,6 +340,7 @@ class InstanceFacts:
     notes: tuple[str, ...] = ()
     pads: bool = False
     tokens_per_item: float | None = None
+    rank: RankTrace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -516,6 +524,7 @@ class Measurement:
         power_w: Mean power of the device, everybody's work included.
         telemetry: Further figures that the device told of itself while it was measured.
         environment: Versions, pinned settings and the effective core split.
+        pipeline: Where a pipeline's time went; its `memory_peak_bytes` is the fullest rank's.
     """
 
     throughput_items_per_s: float | None = None
@@ -553,6 +562,7 @@ class Measurement:
     warnings: tuple[str, ...] = ()
     telemetry: Mapping[str, float] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    pipeline: PipelineFigures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

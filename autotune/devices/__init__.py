@@ -20,7 +20,7 @@ DEVICES: dict[str, str] = {
 AUTO_ORDER = ("npu", "cuda", "mlu", "cpu")
 """What `auto` tries, the first that is usable wins. A simulated device is never among them."""
 
-_NAME = re.compile(r"([a-z]+)(?::(\d+))?")
+_NAME = re.compile(r"([a-z]+)(?::(\d+)(?:-(\d+))?)?")
 
 
 def device_kind(kind: str) -> DeviceKind:
@@ -40,7 +40,9 @@ def find_device(name: str) -> DeviceInfo:
     """The device that a space file names.
 
     Args:
-        name: "auto", a kind, or a kind with an index such as "npu:0"; capitals are accepted.
+        name: "auto", a kind, or a kind with an index such as "npu:0", or with several such as
+            "npu:0-3", of which the first is meant and the others are its peers; capitals are
+            accepted.
     Raises:
         UsageError: No device can have this name.
         UnavailableError: The kind is known, but this machine has no such usable device.
@@ -55,11 +57,24 @@ def find_device(name: str) -> DeviceInfo:
     if not found.devices:
         raise UnavailableError(f"device {name} is not available: {found.why_not}; {_seen_here()}")
     by_name = {info.name: info for info in found.devices}
+    if match[3] is not None:
+        return _range(kind, int(index), int(match[3]), by_name)
     wanted = kind if index is None else f"{kind}:{index}"
     info = by_name.get(wanted) or (by_name.get(f"{kind}:0") if index is None else None)
     if info is None:
         raise UsageError(f"there is no device {name!r}; {_seen_here()}")
     return _with_peers(info, found)
+
+
+def _range(kind: str, first: int, last: int, by_name: dict[str, DeviceInfo]) -> DeviceInfo:
+    """The first of some devices, with the others and no more as its peers."""
+    names = [f"{kind}:{index}" for index in range(first, last + 1)]
+    missing = [name for name in names if name not in by_name]
+    if missing or not names:
+        what = f"there is no device {missing[0]!r}" if names else f"{first} is above {last}"
+        raise UsageError(f"device {kind}:{first}-{last}: {what}; {_seen_here()}")
+    own, *others = (by_name[name] for name in names)
+    return replace(own, peers=tuple(others))
 
 
 def discover_all() -> tuple[Discovery, ...]:
@@ -81,6 +96,18 @@ def framework_device(name: str) -> str:
     return device_kind(name.partition(":")[0]).framework_device(name)
 
 
+def collective_backend(kind: str) -> str:
+    """torch's backend for several devices of a kind that work together.
+
+    Raises:
+        UsageError: There is none.
+    """
+    backend = device_kind(kind).collectives
+    if not backend:
+        raise UsageError(f"device {kind}: there is no backend for several of them together")
+    return backend
+
+
 def _first_usable() -> DeviceInfo:
     reasons = []
     for kind in AUTO_ORDER:
@@ -94,7 +121,7 @@ def _first_usable() -> DeviceInfo:
 def _with_peers(info: DeviceInfo, found: Discovery) -> DeviceInfo:
     """The device with the others of its kind, those behind it first."""
     if info.peers:
-        return info
+        return info  # they are its own, or those that were asked for
     place = found.devices.index(info)
     return replace(info, peers=(*found.devices[place + 1 :], *found.devices[:place]))
 

@@ -113,7 +113,13 @@ class Pipeline(Staging, Protocol):
 
 
 class DeviceKind(Protocol):
-    """The parent's side of a device: nothing here imports a framework or touches the device."""
+    """The parent's side of a device: nothing here imports a framework or touches the device.
+
+    Attributes:
+        collectives: torch's backend for several of them that work together; empty: there is none.
+    """
+
+    collectives: str
 
     def discover(self) -> Discovery: ...
 

@@ -47,6 +47,8 @@ _OUT_OF_MEMORY = re.compile(
 class CpuKind:
     """The host's own cores."""
 
+    collectives = "gloo"
+
     def __init__(self, root: Path = topology.ROOT) -> None:
         self._root = root
 

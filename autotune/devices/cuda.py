@@ -40,6 +40,7 @@ class CudaKind(AcceleratorKind):
 
     device = CudaDevice
     install = "pip install torch, in its CUDA build"
+    collectives = "nccl"
     node_pattern = "dev/nvidia[0-9]*"
 
     def _obstacle(self) -> str:

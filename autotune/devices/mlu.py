@@ -30,6 +30,7 @@ class MluKind(AcceleratorKind):
 
     device = MluDevice
     install = "from the vendor, in the version that matches torch"
+    collectives = "cncl"
     node_pattern = "dev/cambricon_dev[0-9]*"
 
     def _split(self, device: Mapping[str, Any]) -> dict[str, Any]:

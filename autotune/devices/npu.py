@@ -82,6 +82,7 @@ class NpuKind(AcceleratorKind):
 
     device = NpuDevice
     install = "pip install torch_npu, in the version that matches torch and CANN"
+    collectives = "hccl"
     node_pattern = "dev/davinci[0-9]*"
 
     def _split(self, device: Mapping[str, Any]) -> dict[str, Any]:

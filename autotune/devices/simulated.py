@@ -21,6 +21,8 @@ DEVICE_COUNT = 64
 class SimulatedKind:
     """An accelerator with 24 matrix and 48 vector units and 64 GiB, all of it declared."""
 
+    collectives = ""
+
     def discover(self) -> Discovery:
         """The one simulated device, which is there on every machine."""
         info = DeviceInfo(

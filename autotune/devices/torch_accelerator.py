@@ -46,6 +46,7 @@ class AcceleratorKind(ABC):
 
     device: ClassVar[type[TorchAccelerator]]
     install: ClassVar[str]
+    collectives: ClassVar[str]
     node_pattern: ClassVar[str]
 
     def __init__(self, root: Path = topology.ROOT) -> None:

@@ -66,10 +66,10 @@ def warm_up(step: Step, clock: Clock, *, max_s: float) -> WarmUp:
         times_s.append(end_s - start_s)
         spent_s = end_s - began_s
         enough = len(times_s) >= MIN_WARMUP_CALLS and spent_s >= MIN_WARMUP_S
-        if enough and _is_steady(times_s):
+        if enough and is_steady(times_s):
             return WarmUp(count=len(times_s), is_steady=True)
         if spent_s >= max_s and len(times_s) >= 2:
-            return WarmUp(count=len(times_s), is_steady=_is_steady(times_s))
+            return WarmUp(count=len(times_s), is_steady=is_steady(times_s))
 
 
 def warm_up_sizes(serve: Serve, clock: Clock, sizes: Sequence[int], *, max_s: float) -> None:
@@ -96,7 +96,8 @@ def sizes_of(plan: Plan, config: Config) -> tuple[int, ...]:
     return tuple(sorted({w.item_count for w in plan.windows if w.item_count is not None}))
 
 
-def _is_steady(times_s: Sequence[float]) -> bool:
+def is_steady(times_s: Sequence[float]) -> bool:
+    """True if the last calls took as long as those before them."""
     if len(times_s) < 2 * STEADY_BLOCK:
         return False
     before = statistics.median(times_s[-2 * STEADY_BLOCK : -STEADY_BLOCK])

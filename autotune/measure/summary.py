@@ -12,6 +12,7 @@ import numpy as np
 from autotune.core.errors import WrongOutput
 from autotune.core.records import Floats, InstanceFacts, Measurement, Reported, Result, Samples
 from autotune.measure.noise import measured_s, run_queue_wait_ratio, trust_of
+from autotune.measure.pipeline_timeline import figures_of
 from autotune.measure.tail import quantile
 
 MAX_BLOCKS = 20  # of calls, for the interval of the throughput
@@ -98,6 +99,7 @@ def _from_samples(samples: Samples) -> Measurement:
         trust=trust.line,
         warnings=trust.warnings,
         environment=_environment(facts),
+        pipeline=figures_of([f.rank for f in facts if f.rank is not None]),
     )
 
 
@@ -189,6 +191,8 @@ def _in_tokens(rate: float, facts: tuple[InstanceFacts, ...]) -> float | None:
 
 def _total_memory(facts: tuple[InstanceFacts, ...]) -> int | None:
     peaks = [f.memory_peak_bytes for f in facts if f.memory_peak_bytes is not None]
+    if any(f.rank is not None for f in facts):
+        return max(peaks, default=None)  # every rank has a device of its own to fill
     return sum(peaks) if peaks else None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 from autotune.core.objective import METRICS, Limit
 from autotune.core.outcomes import Outcome
+from autotune.core.pipeline import NOT_OF_PIPELINES
 from autotune.core.records import Config, Measurement, Scalar, TrialRecord
 from autotune.core.units import format_duration, format_quantity, format_rate
 from autotune.measure.noise import QUIET
@@ -89,7 +90,8 @@ def config_items(config: Config, names: Collection[str] | None = None) -> dict[s
     return {
         name: value_text(name, value)
         for name, value in config.as_dict().items()
-        if names is None or name in names
+        if (names is None or name in names)
+        and not (config.is_pipeline and name in NOT_OF_PIPELINES)
     }
 
 

@@ -28,6 +28,7 @@ _PACKAGES = {
     "torch": ("torch",),
     "torchair": ("torch",),
     "graph": ("torch",),
+    "pipeline": ("torch",),
     "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-cann"),
     "openvino": ("openvino",),
 }

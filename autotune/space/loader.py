@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from autotune.core.errors import UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.records import Config, Load, WorkloadSpec
-from autotune.space import command, runtimes, sections, strict_yaml
+from autotune.space import command, pipelines, runtimes, sections, strict_yaml
 from autotune.space import overrides as overriding
 from autotune.space.parameters import (
     NO_READERS,
@@ -153,7 +153,9 @@ class _Resolver:
         if spec.kind == "replay":
             return read_parameters(self._file.params, None)
         if spec.kind != "command":
-            return read_parameters(self._file.params, further=self._further())
+            params = read_parameters(self._file.params, further=self._further())
+            pipelines.check(params, spec)
+            return params
         words = spec.options.get("command", [])
         assert isinstance(words, list)
         return read_parameters(
@@ -206,7 +208,9 @@ class _Resolver:
 
     def _further(self) -> Readers:
         """Readers of the parameters that only a model has."""
-        return runtimes.READERS if self._file.workload.model is not None else NO_READERS
+        if self._file.workload.model is None:
+            return NO_READERS
+        return {**runtimes.READERS, **pipelines.READERS}
 
     def _dir_of(self, path: Path) -> FilePath:
         """What a relative path in the value at `path` is relative to."""

@@ -242,13 +242,10 @@ READERS: dict[str, Callable[[Node], Scalar]] = {
     "cores_per_instance": _cores,
     "batched_h2d": scalars.boolean,
     "micro_batch_count": scalars.whole(),
-    "global_batch_size": scalars.whole(),
     "device_count": scalars.whole(),
     "max_queue_delay": scalars.quantity("duration", above_zero=False),
     "instance_mode": scalars.one_of(("process", "thread")),
     "batched_h2d_method": scalars.one_of(("auto", "foreach", "packed")),
-    "schedule": scalars.text,
-    "stage_split": scalars.text,
 }
 """Parameters whose values have a known kind."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from autotune.core.errors import UsageError
+from autotune.core.pipeline import PARAMETERS
 from autotune.core.records import Scalar
 
 MAX_RULE_CHARS = 500
@@ -216,7 +217,7 @@ def _name(name: str, names: set[str], raw: bool, text: str) -> Evaluate:
 
 
 def _parameter(name: str, env: Env, text: str) -> Scalar:
-    value = env[0].get(name, DEFAULTS.get(name))
+    value = env[0].get(name, DEFAULTS.get(name, PARAMETERS.get(name)))
     if value is None:
         raise UsageError(f"rule '{text}': this configuration has no '{name}'")
     return value

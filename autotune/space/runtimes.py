@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from autotune.core.records import Scalar, WorkloadSpec
 from autotune.space import scalars
+from autotune.space.pipelines import PIPELINE
 from autotune.space.rules import Rule
 from autotune.space.schema import PRECISIONS, RUNTIMES
 from autotune.space.search_space import Parameter
@@ -20,7 +21,7 @@ from autotune.space.strict_yaml import Node
 RUNTIME, PRECISION, STREAMS = "runtime", "precision", "openvino.streams"
 
 READERS: dict[str, Callable[[Node], Scalar]] = {
-    RUNTIME: scalars.one_of(RUNTIMES),
+    RUNTIME: scalars.one_of(tuple(name for name in RUNTIMES if name != PIPELINE)),
     PRECISION: scalars.one_of(PRECISIONS),
     "torch.memory_format": scalars.one_of(("contiguous", "channels_last")),
     "torch.compile": scalars.boolean,

@@ -26,7 +26,7 @@ Alpha = Annotated[float, BeforeValidator(scalars.real(0.0, 0.5))]
 Noise = Annotated[float, BeforeValidator(scalars.real(0.0, 1.0, with_low=True))]
 AnyNode = Annotated[Any, BeforeValidator(lambda node: node)]
 
-RUNTIMES = ("torch", "onnxruntime", "openvino", "mindspore", "torchair", "graph")
+RUNTIMES = ("torch", "onnxruntime", "openvino", "mindspore", "torchair", "graph", "pipeline")
 PRECISIONS = ("float32", "float16", "bfloat16", "int8")
 DTYPES = (
     "float32", "float64", "float16", "int64", "int32", "int16", "int8",

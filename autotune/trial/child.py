@@ -1,6 +1,7 @@
 """The child's side of a trial: builds its instances, warms them up, measures on command.
 
-A process holds one instance, or all of a group whose instances are threads.
+A process holds one instance, or all of a group whose instances are threads, or one rank of a
+pipeline.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from autotune.trial.answers import answer
 from autotune.trial.channel import Channel, Closed
 from autotune.trial.evaluation import evaluate
 from autotune.trial.program import runs_program, serve_program
+from autotune.trial.ranks import RankProcess
 from autotune.trial.step import Stepper, compose
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
@@ -301,7 +303,7 @@ class InstanceThreads:
 def serve(channel: Channel) -> None:
     """Answer the tool until it says close or goes away; ends the process."""
     _offer_to_oom_killer()
-    process: InstanceThreads | None = None
+    process: InstanceThreads | RankProcess | None = None
     try:
         while True:
             request = channel.receive()
@@ -311,10 +313,10 @@ def serve(channel: Channel) -> None:
             if isinstance(request, messages.Settle):
                 channel.send(messages.Settled(_settle(request)))
             elif isinstance(request, messages.Open):
-                process = InstanceThreads(request, MonotonicClock())
+                process = _process(request, channel.take_fds())
                 process.open()
                 _settle_garbage()
-                channel.send(messages.Opened(process.answers))
+                channel.send(_opened(process))
             elif isinstance(request, messages.Close) or process is None:
                 break
             elif isinstance(request, messages.WarmUp):
@@ -332,6 +334,18 @@ def serve(channel: Channel) -> None:
     os._exit(0)
 
 
+def _process(request: messages.Open, fds: Sequence[int]) -> InstanceThreads | RankProcess:
+    if request.meeting is not None:
+        return RankProcess(request, MonotonicClock(), fds[0])
+    return InstanceThreads(request, MonotonicClock())
+
+
+def _opened(process: InstanceThreads | RankProcess) -> messages.Opened:
+    if isinstance(process, RankProcess):
+        return messages.Opened(first=process.first, reference=process.reference)
+    return messages.Opened(process.answers)
+
+
 def _settle(request: messages.Settle) -> str:
     spec, notes = request.spec, []
     for name in spec.devices:
@@ -340,7 +354,9 @@ def _settle(request: messages.Settle) -> str:
     return "; ".join(filter(None, notes))
 
 
-def _measure(process: InstanceThreads, request: messages.Measure, fds: Sequence[int]) -> Samples:
+def _measure(
+    process: InstanceThreads | RankProcess, request: messages.Measure, fds: Sequence[int]
+) -> Samples:
     shared = shared_states(fds[0], request.plan.load) if fds else None
     try:
         return process.measure(request.plan, request.base_s, shared)
@@ -349,7 +365,9 @@ def _measure(process: InstanceThreads, request: messages.Measure, fds: Sequence[
             shared.close()
 
 
-def _report(channel: Channel, error: BaseException, process: InstanceThreads | None) -> None:
+def _report(
+    channel: Channel, error: BaseException, process: InstanceThreads | RankProcess | None
+) -> None:
     with contextlib.suppress(Exception):  # its text may be anything, or fail by itself
         traceback.print_exception(error)
     reason = describe(error)

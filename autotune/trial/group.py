@@ -8,8 +8,10 @@ from autotune.core.errors import UsageError
 from autotune.core.records import Config, GroupSpec, Plan, Window, WorkloadSpec
 from autotune.devices import device_kind
 from autotune.devices.base import DeviceInfo
+from autotune.devices.topology import assign_cores
 from autotune.space.search_space import SearchSpace
 from autotune.workloads import WORKLOADS
+from autotune.workloads.pipeline.layout import Layout
 
 
 def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpec:
@@ -19,6 +21,8 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
         UsageError: The configuration needs more cores than the device has, or more devices than
             there are.
     """
+    if WORKLOADS[space.workload.kind].runs == "ranks":
+        return _ranks(config, space, info)
     infos = _devices(config, space.workload, info)
     spec = GroupSpec(
         config=config,
@@ -37,6 +41,43 @@ def group_spec(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpe
         preload=info.preload,
         traits=info.traits,
     )
+
+
+def _ranks(config: Config, space: SearchSpace, info: DeviceInfo) -> GroupSpec:
+    """The ranks of a pipeline: each has an accelerator of its own, or a part of the host's cores.
+
+    Raises:
+        UsageError: The configuration cannot be run, or there are fewer devices than ranks.
+    """
+    layout = Layout.of(config)
+    count = layout.ranks * layout.replicas
+    kind = device_kind(info.kind)
+    workload = replace(
+        space.workload, precision=str(config.get("precision", space.workload.precision))
+    )
+    spec = GroupSpec(
+        config=config,
+        workload=workload,
+        devices=(info.name,) * count,
+        cores=(),
+        environment={**kind.environment(config, info), **config.environment()},
+        seed=space.trial.seed,
+        preload=info.preload,
+        traits=info.traits,
+    )
+    if info.kind == "cpu":
+        everything = [core for node in info.cores for core in node]
+        if count > len(everything):  # then they share them, each still on a single one
+            own = tuple((everything[rank % len(everything)],) for rank in range(count))
+            return replace(spec, cores=own)
+        return replace(spec, cores=assign_cores(info.cores, count, info.core_count // count))
+    infos = (info, *info.peers)[:count]
+    if len(infos) < count:
+        raise UsageError(
+            f"{count} ranks need as many devices; of {info.kind} there are {len(infos)}"
+        )
+    cores = assign_cores(info.cores, count, "all")
+    return replace(spec, devices=tuple(one.name for one in infos), cores=cores)
 
 
 def _devices(config: Config, workload: WorkloadSpec, info: DeviceInfo) -> tuple[DeviceInfo, ...]:

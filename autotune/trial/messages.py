@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autotune.core.pipeline import Pass
 from autotune.core.records import Answers, GroupSpec, Plan, Result
 
 
@@ -29,17 +30,35 @@ class Settled:
 
 
 @dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a pipeline find each other.
+
+    Attributes:
+        limit_s: The longest that one waits for another, beside the tool's own deadline.
+        known: What was found of the model without a pipeline; None: rank 0 is to find it.
+    """
+
+    host: str
+    port: int
+    limit_s: float
+    known: Pass | None = None
+
+
+@dataclass(frozen=True)
 class Open:
     """Build the model for these instances of the group; answered by `Opened`.
 
     Attributes:
         notes: What the instances are to say of themselves beside their own.
+        meeting: Of the ranks of a pipeline; rank 0's listening socket comes with the message, as
+            a file descriptor.
     """
 
     spec: GroupSpec
     device_kind: str
     instances: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True)
@@ -48,9 +67,13 @@ class Opened:
 
     Attributes:
         answers: Of each instance that runs a model.
+        first: Of a rank: loss and gradients of its first step.
+        reference: Of a rank: those without a pipeline.
     """
 
     answers: tuple[Answers, ...] = ()
+    first: Pass | None = None
+    reference: Pass | None = None
 
 
 @dataclass(frozen=True)

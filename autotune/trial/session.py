@@ -6,22 +6,27 @@ simulated and recorded workloads, in this process on a virtual clock.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
 from autotune.core.clock import MonotonicClock
 from autotune.core.errors import TrialError
+from autotune.core.pipeline import Pass
 from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
 from autotune.devices.readings import Watch
 from autotune.devices.telemetry import meter_of_all
 from autotune.measure.client_queue import shared_states_file
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
+from autotune.measure.pipeline_guard import Difference, compare_passes
 from autotune.trial import messages
+from autotune.trial.ranks import LOOPBACK
 from autotune.trial.supervisor import Group
 from autotune.trial.virtual import VirtualGroup
 from autotune.trial.warm import Zygote
@@ -34,9 +39,14 @@ SETTLE_LIMIT_S = 5.0  # for an earlier trial's memory on a device
 
 
 class Launcher:
-    """Owns the zygotes of a run, and its clock: real seconds plus those that were simulated."""
+    """Owns the zygotes of a run, and its clock: real seconds plus those that were simulated.
+
+    Attributes:
+        references: Of pipelines: what came of their models without one.
+    """
 
     def __init__(self) -> None:
+        self.references: dict[tuple[object, ...], Pass] = {}
         self._zygotes: OrderedDict[tuple[object, ...], Zygote] = OrderedDict()
         self._clock = MonotonicClock()
         self._began_s = self._clock.now_s()
@@ -143,6 +153,8 @@ def open_session(
         UsageError: The model itself cannot be built: a wrong factory, inputs not known.
         UnavailableError: A package or device is missing.
     """
+    if WORKLOADS[spec.workload.kind].runs == "ranks":
+        return RanksSession(spec, launcher, timeout_s)
     if WORKLOADS[spec.workload.kind].is_real:
         return ProcessSession(spec, launcher, timeout_s)
     return VirtualGroup(spec, launcher.charge, began_s=launcher.virtual_s)
@@ -152,12 +164,14 @@ class ProcessSession:
     """A session whose instances are child processes, or threads of one."""
 
     is_virtual = False
+    noun = ""
 
     def __init__(self, spec: GroupSpec, launcher: Launcher, timeout_s: float) -> None:
         self._is_warm = False
         self._until_s = 0.0
         cores = sorted({core for own in spec.cores for core in own})
-        self._watch = Watch(meter_of_all(spec.devices, cores, spec.traits))
+        devices = tuple(dict.fromkeys(spec.devices))
+        self._watch = Watch(meter_of_all(devices, cores, spec.traits))
         self._config = spec.config
         # What takes once, and its start, are no part of this trial's time limit.
         spec = replace(spec, workload=prepare_workload(spec.workload, spec.seed))
@@ -165,12 +179,16 @@ class ProcessSession:
         zygote = launcher.zygote(spec)
         zygote.wait_ready()
         self._until_s = time.monotonic() + timeout_s
-        self._group = Group(zygote, len(shares))
+        self._group = Group(zygote, len(shares), self.noun)
         kind = spec.devices[0].split(":")[0]
         notes = self._settled(spec, kind) if spec.traits else ()
-        self._group.send([messages.Open(spec, kind, share, notes) for share in shares])
-        opened = self._group.gather(messages.Opened, until_s=self._until_s)
+        opened = self._open([messages.Open(spec, kind, share, notes) for share in shares])
         self.answers = tuple(answers for reply in opened for answers in reply.answers)
+
+    def _open(self, requests: Sequence[messages.Open]) -> list[messages.Opened]:
+        """Let every process build its part."""
+        self._group.send(requests)
+        return self._group.gather(messages.Opened, until_s=self._until_s)
 
     def _settled(self, spec: GroupSpec, kind: str) -> tuple[str, ...]:
         """Let the first process wait until the device has its memory back."""
@@ -248,6 +266,69 @@ class ProcessSession:
             self._group.kill()  # interrupted: at once
 
 
+class RanksSession(ProcessSession):
+    """A session whose processes are the ranks of a pipeline, which run one model together.
+
+    Its first step is held against the model without a pipeline, which rank 0 runs once per model
+    and batch; the launcher keeps what came of it.
+    """
+
+    noun = "rank"
+
+    def __init__(self, spec: GroupSpec, launcher: Launcher, timeout_s: float) -> None:
+        self._spec, self._launcher = spec, launcher
+        self._timeout_s = timeout_s
+        self._difference = Difference()
+        self._loss: float | None = None
+        super().__init__(spec, launcher, timeout_s)
+
+    def _open(self, requests: Sequence[messages.Open]) -> list[messages.Opened]:
+        key = _reference_key(self._spec)
+        known = self._launcher.references.get(key)
+        with contextlib.closing(socket.create_server((LOOPBACK, 0))) as listener:
+            self.port = listener.getsockname()[1]
+            meeting = messages.Meeting(LOOPBACK, self.port, self._timeout_s, known)
+            met = [replace(request, meeting=meeting) for request in requests]
+            # Every process has the socket then, and it is gone when they are.
+            self._group.send(met, [listener.fileno()])
+        opened = self._group.gather(messages.Opened, until_s=self._until_s)
+        firsts = [reply.first for reply in opened if reply.first is not None]
+        reference = opened[0].reference
+        assert reference is not None and firsts, "ranks answer with their first step"
+        self._launcher.references[key] = reference
+        try:
+            self._difference = compare_passes(firsts, reference, self._spec.workload.precision)
+        except TrialError:
+            self._group.kill()
+            raise
+        self._loss = firsts[0].loss
+        return opened
+
+    def result(self) -> Result:
+        """The steps, with what the comparison of the first one has shown."""
+        samples = super().result()
+        assert isinstance(samples, Samples)
+        first, *others = samples.facts
+        assert first.rank is not None
+        compared = replace(
+            first.rank,
+            loss=self._loss,
+            loss_difference=self._difference.loss,
+            gradient_difference=self._difference.gradient,
+        )
+        return replace(samples, facts=(replace(first, rank=compared), *others))
+
+
+def _reference_key(spec: GroupSpec) -> tuple[object, ...]:
+    """What the model without a pipeline depends on."""
+    model = (
+        spec.workload.model,
+        spec.workload.precision,
+        repr(sorted(spec.workload.options.items())),
+    )
+    return (*model, spec.config.get("global_batch_size", 1), spec.seed, spec.devices[0])
+
+
 def _with_telemetry(report: Reported, telemetry: Mapping[str, float]) -> Reported:
     """A program's report with the power that it does not tell itself, where the device does."""
     power_w = telemetry.get("power_mean_w")
@@ -264,6 +345,8 @@ def _zygote_environment(spec: GroupSpec) -> Mapping[str, str]:
 def _instances_of_processes(spec: GroupSpec) -> list[tuple[int, ...]]:
     if WORKLOADS[spec.workload.kind].runs == "program":
         return [()]  # it sees to its instances itself
+    if WORKLOADS[spec.workload.kind].runs == "ranks":
+        return [(rank,) for rank in range(len(spec.devices))]
     instances = tuple(range(spec.config.total_instances))
     if spec.config.get("instance_mode", "process") == "thread":
         return [instances]

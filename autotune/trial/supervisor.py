@@ -40,30 +40,34 @@ class Group:
     Args:
         zygote: Forks them.
         count: How many.
+        noun: What one of them is called in messages; each then has a log of its own, so that the
+            last lines are those of the one that failed.
     """
 
-    def __init__(self, zygote: Zygote, count: int) -> None:
+    def __init__(self, zygote: Zygote, count: int, noun: str = "") -> None:
         self._zygote = zygote
-        self._log = LogPipe()
+        self._noun = noun
+        self._logs = [LogPipe() for _ in range(count if noun else 1)]
         self._channels: list[Channel] = []
         self._pids: list[int] = []
         self._oom_kills = _oom_kill_count()
         try:
-            for _ in range(count):
+            for index in range(count):
                 channel, theirs = Channel.pair()
                 self._channels.append(channel)
                 with theirs:
-                    self._pids.append(zygote.fork(theirs, self._log.write_fd))
+                    self._pids.append(zygote.fork(theirs, self._log_of(index).write_fd))
         except BaseException:
             self.kill()
             raise
         finally:
-            os.close(self._log.write_fd)
+            for log in self._logs:
+                os.close(log.write_fd)
 
     @property
     def log_tail(self) -> str:
-        """The last lines that the processes printed."""
-        return self._log.tail
+        """The last lines that the processes printed, the first one's where each has its own."""
+        return self._logs[0].tail
 
     @property
     def size(self) -> int:
@@ -105,7 +109,9 @@ class Group:
             while len(replies) < len(asked):
                 ready = selector.select(until_s - time.monotonic())
                 if time.monotonic() >= until_s:
-                    raise self._failed(TrialTimeout(f"no answer within {limit_s:.3g} s"))
+                    silent = self._silent([i for i in range(len(asked)) if i not in replies])
+                    error = TrialTimeout(f"no answer within {limit_s:.3g} s{silent[1]}")
+                    raise self._failed(error, silent[0])
                 for key, _ in ready:
                     if (reply := self._read_reply(key.data, kind)) is not None:
                         replies[key.data] = reply
@@ -134,20 +140,40 @@ class Group:
         try:
             arrived, message = self._channels[index].poll()
         except Closed:
-            raise self._failed(self._explain_end(index)) from None
+            raise self._failed(self._explain_end(index), index) from None
         if not arrived:
             return None
         if isinstance(message, messages.Failed):
-            raise self._failed(getattr(errors, message.error)(message.reason))
+            reason = f"{self._name(index)}{message.reason}"
+            raise self._failed(getattr(errors, message.error)(reason), index)
         if isinstance(message, kind):
             return message
-        raise self._failed(TrialCrashed(f"the trial answered with {type(message).__name__}"))
+        what = f"{self._name(index)}answered with {type(message).__name__}"
+        raise self._failed(TrialCrashed(what), index)
 
-    def _failed(self, error: AutotuneError) -> AutotuneError:
-        """End the group; returns the error to raise, with the processes' last words."""
+    def _name(self, index: int) -> str:
+        return f"{self._noun} {index}: " if self._noun else ""
+
+    def _log_of(self, index: int) -> LogPipe:
+        return self._logs[index % len(self._logs)]
+
+    def _silent(self, missing: Sequence[int]) -> tuple[int, str]:
+        """Whose last words to show of those that did not answer, and what to say of them.
+
+        Where several wait for each other, one that has been stopped is the one to name.
+        """
+        stopped = [index for index in missing if _is_stopped(self._pids[index])]
+        shown = ", ".join(str(index) for index in stopped or missing)
+        if not self._noun:
+            return missing[0], ""
+        state = " was stopped" if stopped else " did not answer"
+        return (stopped or list(missing))[0], f"; {self._noun} {shown}{state}"
+
+    def _failed(self, error: AutotuneError, index: int = 0) -> AutotuneError:
+        """End the group; returns the error to raise, with that process's last words."""
         self.kill()
         if isinstance(error, TrialError):
-            error.log_tail = self.log_tail
+            error.log_tail = self._log_of(index).tail
         return error
 
     def _explain_end(self, index: int) -> TrialError:
@@ -156,14 +182,15 @@ class Group:
         if status is None and not self._zygote.is_alive():
             return TrialLost("the warm process that held the trial has died")
         if status is None:
-            return TrialCrashed("a process of the trial closed its channel")
+            return TrialCrashed(f"{self._name(index)}a process of the trial closed its channel")
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
             if name == "SIGKILL" and _oom_kill_count() > self._oom_kills:
                 return OutOfMemory("killed by the kernel, which ran out of memory")
-            return TrialCrashed(f"killed by {name}", signal_name=name)
+            return TrialCrashed(f"{self._name(index)}killed by {name}", signal_name=name)
         code = os.WEXITSTATUS(status)
-        return TrialCrashed(f"ended by itself with exit status {code}", exit_code=code)
+        what = f"{self._name(index)}ended by itself with exit status {code}"
+        return TrialCrashed(what, exit_code=code)
 
     def _signal_and_wait(self, signal_number: int, limit_s: float) -> None:
         running = [pid for pid in self._pids if self._zygote.exit_status(pid) is None]
@@ -184,7 +211,15 @@ class Group:
         for channel in self._channels:
             channel.close()
         self._channels = []
-        self._log.close()
+        for log in self._logs:
+            log.close()
+
+
+def _is_stopped(pid: int) -> bool:
+    """True of a process that a signal has stopped; its name, in brackets, may hold anything."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    return False
 
 
 def _oom_kill_count() -> int:

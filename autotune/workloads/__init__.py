@@ -24,16 +24,17 @@ class WorkloadKind:
         runs: "child": a `(Context) -> Program` in child processes; "virtual": the same in this
             process on a virtual clock; "report": a `(GroupSpec, Plan) -> Reported` in this
             process, its duration on a virtual clock; "program": the same in one child process,
-            where it starts an outside program.
+            where it starts an outside program; "ranks": several child processes that run one
+            model together.
     """
 
     target: str
-    runs: Literal["child", "virtual", "report", "program"]
+    runs: Literal["child", "virtual", "report", "program", "ranks"]
 
     @property
     def is_real(self) -> bool:
         """True if it takes real time, in processes."""
-        return self.runs in ("child", "program")
+        return self.runs in ("child", "program", "ranks")
 
 
 WORKLOADS: dict[str, WorkloadKind] = {
@@ -44,6 +45,7 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "mindspore": WorkloadKind(target="autotune.workloads.mindspore_cell:program", runs="child"),
     "torchair": WorkloadKind(target="autotune.workloads.graph:compiled", runs="child"),
     "graph": WorkloadKind(target="autotune.workloads.graph:captured", runs="child"),
+    "pipeline": WorkloadKind(target="autotune.workloads.pipeline.kind:rank", runs="ranks"),
     "replay": WorkloadKind(target="autotune.workloads.replay:report", runs="report"),
     "simulated": WorkloadKind(target="autotune.workloads.simulated:program", runs="virtual"),
 }

@@ -311,7 +311,8 @@ def test_a_parameter_that_no_placeholder_uses_is_a_typo(refusal):
 
 
 def test_the_divisibility_rule_speaks_of_the_global_batch_in_a_pipeline(load):
-    space = load(HEAD + "params: {global_batch_size: [8, 12], micro_batch_count: [1, 4, 8]}")
+    head = "workload: {model: transformer, runtime: pipeline}\n"
+    space = load(head + "params: {global_batch_size: [8, 12], micro_batch_count: [1, 4, 8]}")
     assert [rule.text for rule in space.rules] == ["global_batch_size % micro_batch_count == 0"]
     assert space.parameter("global_batch_size").log
     assert space.allowed_count(100) == 5

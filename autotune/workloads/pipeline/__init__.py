@@ -1,0 +1,1 @@
+"""Training and inference of one model over several ranks, in stages."""

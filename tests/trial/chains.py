@@ -1,0 +1,62 @@
+"""Chains of layers that a pipeline is cut from, right ones and wrong ones."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+from torch import nn
+
+INPUTS = [{"name": "x", "shape": ["batch", 8]}, {"name": "target", "shape": ["batch", 8]}]
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x))
+
+
+class Failing(Layer):
+    """Raises on one rank, after some calls."""
+
+    def __init__(self, where: int, how: str) -> None:
+        super().__init__()
+        self.where, self.how, self.calls = where, how, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > 40 and torch.distributed.get_rank() == self.where:
+            print("last words of the failing rank", flush=True)
+            if self.how == "raise":
+                raise ValueError("this layer gives up")
+            torch.empty(2**50)
+        return super().forward(x)
+
+
+def right() -> tuple[nn.Sequential, list]:
+    return nn.Sequential(*(Layer() for _ in range(4))), INPUTS
+
+
+def shifted() -> tuple[nn.Sequential, list]:
+    """As if rank 1 had cut the model one layer too early."""
+    layers = list(right()[0])
+    if torch.distributed.get_rank() == 1:
+        layers = [layers[0], *layers[:-1]]
+    return nn.Sequential(*layers), INPUTS
+
+
+def failing(how: str) -> tuple[nn.Sequential, list]:
+    return nn.Sequential(*(Failing(1, how) for _ in range(4))), INPUTS
+
+
+def slow() -> tuple[nn.Sequential, list]:
+    class Slow(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            time.sleep(float(os.environ.get("SLOW_S", "0.02")))
+            return super().forward(x)
+
+    return nn.Sequential(*(Slow() for _ in range(4))), INPUTS
