@@ -32,6 +32,7 @@ EXAMPLES: dict[str, WorkloadSpec] = {
     "mindspore": WorkloadSpec(
         kind="mindspore", model="cell.py:make", inputs=(InputSpec(name="x", shape=("batch", 3)),)
     ),
+    "pipeline": WorkloadSpec(kind="pipeline", model="transformer"),
     "replay": WorkloadSpec(kind="replay", model="grid.csv"),
     "simulated": WorkloadSpec(kind="simulated", model="recommender_a3"),
     "command": WorkloadSpec(
@@ -97,6 +98,8 @@ def test_looking_it_up_loads_no_framework(kind: str) -> None:
 
 def test_it_gives_what_its_kind_promises(kind: str, spec: WorkloadSpec) -> None:
     function = load_workload(kind)
+    if WORKLOADS[kind].runs == "ranks":
+        pytest.skip("it needs other ranks: tests/trial/test_ranks.py")
     if WORKLOADS[kind].runs in ("report", "program"):
         group = GroupSpec(config=CONFIG, workload=spec, devices=("cpu",), cores=((),))
         result = function(group, Plan(windows=(Window(duration_s=1.0),)))
