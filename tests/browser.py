@@ -77,10 +77,10 @@ class Browser:
 
     def open(self, url: str, width: int, height: int = 900) -> None:
         """Load a page and wait until it is there."""
-        narrow = width < 600
+        # Not as a telephone: that would widen the page's view to whatever sticks out of it.
         self.call(
             "Emulation.setDeviceMetricsOverride",
-            width=width, height=height, deviceScaleFactor=1, mobile=narrow,
+            width=width, height=height, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
         self.events.clear()
         self.call("Page.navigate", url=url)

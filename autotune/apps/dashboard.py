@@ -1,37 +1,40 @@
 """`autotune dashboard`: a study in optuna-dashboard, with our decision and figures in it.
 
-optuna-dashboard does not know constraints as Optuna 5 has them: its best trial may break a limit.
-So the decision stands in the study's note, and figures show what holds its limits. It knows no
-users either, and obeys whoever asks to delete a study: hence the gate.
+optuna-dashboard does not know constraints as Optuna 5 has them, so it gets them in the old form
+from a storage that tells them so (`search.reviewed`), with the recommended trial as the best one.
+It knows no users either, and obeys whoever asks to delete a study: hence the gate.
 """
 
 from __future__ import annotations
 
 import importlib
-import math
+import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from autotune.apps.guarded_web import Gate, Listening, listen, new_token
+from autotune.apps.plotly_figures import plotly_figure
+from autotune.apps.samples import samples_path
 from autotune.apps.store import load_result, load_stored
+from autotune.core.codec import to_json_dict
 from autotune.core.errors import UnavailableError, UsageError
-from autotune.results.charts import Axis, Chart, Look
+from autotune.results.charts import Chart
 from autotune.results.curves import curve, latency_metric, trial_map
 from autotune.results.front_view import front_chart
+from autotune.results.lanes import Lanes
+from autotune.results.markdown import escaped
+from autotune.results.sections.bottleneck import shares_chart
+from autotune.results.sections.stages import stages_chart
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import figures, headline, reasons, standing
 from autotune.results.words import config_text
+from autotune.search.artifacts import Artifact, artifact_store, attach
+from autotune.search.reviewed import reviewed
 from autotune.search.study import StoredStudy
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 NOTE_LINE = "\n\n---\n"
-_SYMBOLS: dict[Look, str] = {"ok": "circle", "unsure": "circle-open", "broken": "x"}
-SYMBOLS_TEXT = "filled: holds its limits; open: undecided; cross: breaks one"
 
 
 def dashboard(
@@ -58,14 +61,17 @@ def dashboard(
     name = study or _latest(studies_dir)
     stored = load_stored(name, studies_dir, storage)
     writable = StoredStudy.load(stored.name, stored.directory, storage=stored.url, read_only=False)
-    annotate(writable, load_result(name, studies_dir, storage))
+    result = load_result(name, studies_dir, storage)
+    annotate(writable, result)
+    shown = reviewed(writable.storage, writable.optuna_study._study_id, _best_trial(result))
+    inner = package.wsgi(shown, artifact_store=artifact_store(writable.directory))
     token = new_token(host)
-    application = Gate(token=token, may_change=may_change).around(package.wsgi(writable.storage))
+    application = Gate(token=token, may_change=may_change).around(inner)
     return listen(application, host, port, token=token, path="/dashboard")
 
 
 def annotate(stored: StoredStudy, result: StudyResult) -> None:
-    """Write the decision as the study's note and our charts as its figures.
+    """The decision as the study's note, our charts as its figures, files beside the trials.
 
     What someone wrote below the note's line is kept.
     """
@@ -78,6 +84,7 @@ def annotate(stored: StoredStudy, result: StudyResult) -> None:
         study.set_metric_names([goal.metric for goal in result.facts.objective.goals])
     for name, chart in _charts(result):
         package.save_plotly_graph_object(study, plotly_figure(chart), graph_object_id=name)
+    attach(study, stored.directory, _artifacts(result, stored.directory))
 
 
 def note_text(result: StudyResult) -> str:
@@ -85,90 +92,60 @@ def note_text(result: StudyResult) -> str:
     rows = [(f.name, f.figure, f.detail) for f in figures(result)]
     rows += [(name, text, "") for name, text in standing(result)]
     lines = [
-        f"## {_escaped(headline(result))}",
-        *([f"`{config_text(result.config)}`"] if result.config else []),
+        f"## {escaped(headline(result))}",
+        *([escaped(config_text(result.config))] if result.config else []),
         "",
         "| | | |",
         "|---|---|---|",
-        *(f"| {' | '.join(map(_escaped, row))} |" for row in rows),
+        *(f"| {' | '.join(map(escaped, row))} |" for row in rows),
         "",
-        *(f"- {_escaped(reason)}" for reason in reasons(result)),
+        *(f"- {escaped(reason)}" for reason in reasons(result)),
         "",
-        "The dashboard's own *Best Trial* does not know the limits; the decision above does. "
-        "What is written below the line is kept.",
+        "*Best Trial* is the recommended one; what breaks a limit is marked as infeasible. Beside "
+        "each trial are its raw calls and its log. What is written below the line is kept.",
     ]
     return "\n".join(lines)
 
 
-def _escaped(text: str) -> str:
-    """Text that Markdown and HTML leave as it is."""
-    for char in "\\`*_{}[]<>#|":
-        text = text.replace(char, f"\\{char}")
-    return text.replace("\n", " ")
-
-
-def _charts(result: StudyResult) -> Iterator[tuple[str, Chart]]:
-    found = {
+def _charts(result: StudyResult) -> Iterator[tuple[str, Chart | Lanes]]:
+    found: dict[str, Chart | Lanes | None] = {
         "throughput-over-batch": curve(result, "throughput"),
         "latency-over-batch": curve(result, latency_metric(result)),
         "throughput-over-latency": trial_map(result),
         "front": front_chart(result),
+        "time-of-a-call": stages_chart(result),
     }
+    for diagnosis in result.diagnoses:
+        role = "recommended" if diagnosis.config == result.config else "baseline"
+        found[f"time-by-part-{role}"] = shares_chart(diagnosis)
     return ((name, chart) for name, chart in found.items() if chart is not None)
 
 
-def plotly_figure(chart: Chart) -> go.Figure:
-    """One of the report's charts as a figure of plotly."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for series in chart.series:
-        figure.add_scatter(
-            x=[point.x for point in series.points],
-            y=[point.y for point in series.points],
-            text=[point.title for point in series.points],
-            hoverinfo="text",
-            mode="markers",
-            name=series.name,
-            marker={
-                "size": 9,
-                "symbol": [_SYMBOLS[point.look] for point in series.points],
-                "opacity": [0.35 if point.faint else 0.9 for point in series.points],
-            },
-        )
-    points = [point for series in chart.series for point in series.points]
-    figure.update_xaxes(**_axis(chart.x, [point.x for point in points]))
-    figure.update_yaxes(**_axis(chart.y, [point.y for point in points]))
-    if chart.x.limit is not None:
-        figure.add_vline(chart.x.limit, line_dash="dash")
-    if chart.y.limit is not None:
-        figure.add_hline(chart.y.limit, line_dash="dash")
-    for mark in chart.marks:
-        figure.add_annotation(
-            x=_drawn(mark.x, chart.x.log), y=_drawn(mark.y, chart.y.log), text=mark.name
-        )
-    limits = "; ".join(filter(None, (chart.x.limit_label, chart.y.limit_label)))
-    legend = f"<br><sub>{SYMBOLS_TEXT}{f'; dashed: {limits}' if limits else ''}</sub>"
-    figure.update_layout(
-        title={"text": f"{chart.title}{legend}", "font": {"size": 14}}, template="plotly_white"
-    )
-    return figure
+def _best_trial(result: StudyResult) -> int | None:
+    """The number of the recommended configuration's last trial."""
+    numbers = [r.number for r in result.records if r.config == result.config and r.measurement]
+    return max(numbers, default=None)
 
 
-def _axis(axis: Axis, values: Sequence[float]) -> dict[str, Any]:
-    """An axis whose labels carry units, as the report's do."""
-    if not axis.log:
-        return {"title": axis.label}
-    known = [*values, *([axis.limit] if axis.limit is not None else [])]
-    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
-    ticks = [digit * 10.0**power for power in range(low, high + 1) for digit in (1, 2, 5)]
-    texts = [axis.tick_text(tick) for tick in ticks]
-    return {"title": axis.label, "type": "log", "tickvals": ticks, "ticktext": texts}
-
-
-def _drawn(value: float, is_log: bool) -> float:
-    """Where plotly wants an annotation: on a logarithmic axis at the exponent."""
-    return math.log10(value) if is_log and value > 0 else value
+def _artifacts(result: StudyResult, directory: Path) -> Iterator[Artifact]:
+    """Raw calls, logs and profiles: of the proof, then of the trials, the recommended one first."""
+    for record in result.recommendation.confirmations:
+        path = samples_path(directory, record.phase, record.number)
+        if path.is_file():
+            yield Artifact(trial=None, name=path.name, source=path)
+    profiles = {d.config: d.files for d in result.diagnoses if d.config is not None}
+    for record in sorted(result.records, key=lambda r: (r.config != result.config, r.number)):
+        path = samples_path(directory, record.phase, record.number)
+        if path.is_file():
+            yield Artifact(trial=record.number, name=path.name, source=path)
+        if record.log_tail.strip():
+            yield Artifact(trial=record.number, name="log.txt", source=record.log_tail.encode())
+        if record.profile:
+            text = json.dumps(to_json_dict(record.profile), indent=1)
+            yield Artifact(trial=record.number, name="profile.json", source=text.encode())
+        for file in profiles.pop(record.config, ()):
+            if (directory / file).is_file():
+                yield Artifact(trial=record.number, name=Path(file).name, source=directory / file)
 
 
 def _latest(studies_dir: Path) -> str:

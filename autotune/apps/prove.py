@@ -17,7 +17,8 @@ from autotune.core.records import (
 )
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
-from autotune.results.recommend import Ranking, candidates, decide
+from autotune.results.ranking import Ranking, candidates
+from autotune.results.recommend import decide
 from autotune.results.sustained import sustained, sustained_text
 from autotune.search.confirm import Needed, Setup, confirm
 from autotune.search.rate_confirm import confirm_rates

@@ -37,7 +37,8 @@ from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Phase, Recommendation, Result, TrialRecord
-from autotune.results.recommend import Ranking, decide, rank
+from autotune.results.ranking import Ranking, rank
+from autotune.results.recommend import decide
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
 from autotune.search.conditions import fingerprint_of
 from autotune.search.guard import Guard

@@ -12,7 +12,8 @@ from pathlib import Path
 from autotune.core.codec import from_json_dict
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
-from autotune.results.recommend import decide, rank
+from autotune.results.ranking import rank
+from autotune.results.recommend import decide
 from autotune.results.report import Format, render
 from autotune.results.study_result import Ending, StudyFacts, StudyResult, WarmStart
 from autotune.search.storage import from_anywhere

@@ -11,8 +11,9 @@ from autotune.core.objective import METRICS
 from autotune.results import words
 from autotune.results.charts import Chart, Mark, Series
 from autotune.results.curves import anchor, trial_map
-from autotune.results.document import Column, Row, Table, Verbatim
+from autotune.results.document import Column, Row, Table
 from autotune.results.front import FrontPoint
+from autotune.results.sections.settings import setting_cells, setting_columns
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import AGAIN
 
@@ -25,20 +26,18 @@ def front_table(result: StudyResult) -> Table | None:
     if not result.front:
         return None
     goals = [goal.metric for goal in result.facts.objective.goals]
-    searched = result.searched or ("batch_size",)
     columns = (
         Column(name="", kind="role"),
         *(Column(name=words.metric_label(metric)) for metric in goals),
-        *(Column(name=Verbatim(name)) for name in searched),
+        *setting_columns(result),
         Column(name="rests on", kind="text"),
     )
     rows = []
     for letter, point in _lettered(result):
-        items = words.config_items(point.record.config)
         cells = (
             letter,
             *_goal_texts(point, goals),
-            *(Verbatim(items.get(name, "")) for name in searched),
+            *setting_cells(result, point.record.config),
             _basis(result, point),
         )
         best = " best" if point.record.config == result.config else ""

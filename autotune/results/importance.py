@@ -17,7 +17,7 @@ import numpy as np
 
 from autotune.core.objective import Objective
 from autotune.core.records import Floats, Scalar, TrialRecord
-from autotune.results.recommend import excess_ratio, score
+from autotune.results.ranking import excess_ratio, score
 
 SPARE_TRIALS = 4  # beyond the fit's terms, below which it says nothing
 MAX_LEVELS = 12  # of a parameter that is not a number; the rarer ones count as one

@@ -16,6 +16,7 @@ from autotune.results.lanes import draw_lanes
 from autotune.results.language import LANGUAGES, language
 from autotune.results.markdown import to_markdown
 from autotune.results.sections.best import best_configurations
+from autotune.results.sections.bottleneck import what_holds_it_back
 from autotune.results.sections.charts import over_batch_size, trade_offs
 from autotune.results.sections.conditions import conditions
 from autotune.results.sections.course import how_trials_ended, what_mattered
@@ -25,10 +26,12 @@ from autotune.results.sections.stages import where_time_goes
 from autotune.results.sections.tables import every_trial, the_proof
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import ORIGIN_NOTICE, headline, status_meaning
+from autotune.results.words import capital
 
 SECTIONS: tuple[Callable[[StudyResult], Section | None], ...] = (
     the_proof,
     why_this,
+    what_holds_it_back,
     what_is_open,
     do_it_again,
     over_batch_size,
@@ -101,7 +104,7 @@ def _footer(result: StudyResult, now_s: float, version: str) -> str:
     begun = [r.started_at_s for r in records if r.started_at_s > 0]
     written = f"written {_date(now_s)} UTC by autotune {version}"
     if not begun:
-        return written.capitalize()
+        return capital(written)
     first, last = _date(min(begun)), _date(max(begun))
     # The day is said once if the last began on it too.
     last = last.removeprefix(f"{first.split()[0]} ")

@@ -17,7 +17,7 @@ from autotune.core.records import SCHEMA_VERSION, Config, Recommendation, Scalar
 from autotune.results.batch_knee import StudyKnee, study_knee
 from autotune.results.front import FrontPoint, front_points
 from autotune.results.goals import improvements
-from autotune.results.recommend import Ranking, excess_ratio, rank
+from autotune.results.ranking import Ranking, excess_ratio, rank
 from autotune.results.thinning import thinned
 
 MAX_DRAWN = 1000

@@ -15,7 +15,8 @@ from autotune.results.batch_knee import StudyKnee, delivered_share
 from autotune.results.curves import latency_metric
 from autotune.results.gain import interval95
 from autotune.results.goals import weighted_gain
-from autotune.results.recommend import is_batch_only, why_infeasible
+from autotune.results.ranking import is_batch_only
+from autotune.results.recommend import why_infeasible
 from autotune.results.study_result import StudyResult, WarmStart
 
 AGAIN = {

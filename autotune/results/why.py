@@ -99,7 +99,7 @@ def _effect_text(
     if len(pairs) > 1:
         ratios = sorted(_ratio(*pair) for pair in pairs)
         text += f"; over all {len(pairs)} such pairs "
-        text += words.factor_interval_text((ratios[0], ratios[-1]))
+        text += words.factor_range_text((ratios[0], ratios[-1]))
     return f"{text} (trials {one.number} and {two.number})."
 
 

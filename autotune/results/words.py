@@ -14,6 +14,10 @@ from autotune.core.units import format_duration, format_quantity, format_rate
 from autotune.measure.noise import QUIET
 
 UNKNOWN = "unknown"
+WIDEST = 1000.0
+"""Upper end of an interval over its lower one from which on its figures tell nobody anything."""
+
+SAYS_NOTHING = f"wider than a factor of {WIDEST:,.0f}"
 
 _LABELS = {
     "latency_mean": "mean latency",
@@ -117,9 +121,19 @@ def factor_text(ratio: float) -> str:
 
 
 def factor_interval_text(interval: tuple[float, float]) -> str:
-    """The interval of a gain: "2.61 to 2.80"."""
+    """The interval of a gain: "2.61 to 2.80"; one that says nothing is not written out."""
+    return factor_range_text(interval) if _says_something(interval) else SAYS_NOTHING
+
+
+def factor_range_text(interval: tuple[float, float]) -> str:
+    """From one factor to another."""
     decimals = _decimals(interval[1])
     return f"{interval[0]:,.{decimals}f} to {interval[1]:,.{decimals}f}"
+
+
+def _says_something(interval: tuple[float, float]) -> bool:
+    low, high = interval
+    return low > 0 and high < WIDEST * low
 
 
 def _decimals(ratio: float) -> int:
@@ -130,7 +144,9 @@ def _decimals(ratio: float) -> int:
 
 
 def rate_interval_text(interval: tuple[float, float]) -> str:
-    """The interval of a rate: "1,902 to 1,998/s"."""
+    """The interval of a rate: "1,902 to 1,998/s"; one that says nothing is not written out."""
+    if not _says_something(interval):
+        return SAYS_NOTHING
     return f"{format_rate(interval[0]).removesuffix('/s')} to {format_rate(interval[1])}"
 
 

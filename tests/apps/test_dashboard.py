@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,73 @@ def test_the_study_is_served_with_note_and_figures_and_cannot_be_deleted(served:
     assert status == 200 and detail["name"] == "example"
     assert "Use this configuration" in detail["note"]["body"]
     shown = {graph["id"] for graph in detail["plotly_graph_objects"]}
-    assert {"throughput-over-batch", "throughput-over-latency"} <= shown
-    assert get(f"{base}/api/studies/0", "DELETE")[0] == 403
+    assert {"throughput-over-batch", "throughput-over-latency", "time-of-a-call"} <= shown
+    for path in ("", "/0", "/artifacts/0/0/00000000-0000-0000-0000-000000000000"):
+        assert get(f"{base}/api/studies{path}", "DELETE")[0] == 403
+    assert get(f"{base}/api/artifacts/0/0", "POST")[0] == 403
     assert get(f"{base}/api/studies/0")[0] == 200
+
+
+def test_feasibility_is_told_and_the_recommended_trial_is_the_best(
+    served: Listening, studies: Path
+) -> None:
+    detail = json.loads(get(f"{served.url.removesuffix('/dashboard')}/api/studies/0")[1])
+    result = load_result("example", studies)
+    trials = {trial["number"]: trial for trial in detail["trials"]}
+    assert all(trial["constraints"] for trial in trials.values())
+    over = {r.number for r in result.records if max(r.verdict.excess.values()) > 0}
+    assert over, "the example has a trial that breaks its limit"
+    for number, trial in trials.items():
+        attributes = {a["key"]: a["value"] for a in trial["user_attrs"]}
+        assert attributes["feasible"] == ("no" if number in over else "yes")
+        assert (max(trial["constraints"]) > 0) == (number in over)
+        assert "record" not in attributes and "lease" not in attributes
+    (best,) = detail["best_trials"]
+    recommended = [r.number for r in result.records if r.config == result.config]
+    assert best["number"] in recommended
+    # What is kept is as it was: the next run of the study must find its records.
+    again = load_result("example", studies)
+    assert again.records == result.records and again.recommendation == result.recommendation
+
+
+def test_raw_calls_logs_and_profiles_lie_beside_their_trial(studies: Path) -> None:
+    directory = studies / "example"
+    (directory / "samples").mkdir()
+    for name in ("search-3.npz", "confirm-1.npz"):
+        (directory / "samples" / name).write_bytes(name.encode())
+    result = load_result("example", studies)
+    evil = "</pre><script>alert(1)</script>"
+    records = tuple(
+        replace(r, log_tail=evil, profile={"span_s": 1.0}) if r.number == 3 else r
+        for r in result.records
+    )
+    stored = StoredStudy.load("example", directory, read_only=False)
+    for _ in range(2):  # the second time there is nothing to add
+        annotate(stored, replace(result, records=records))
+    ready = dashboard("example", studies_dir=studies, port=0)
+    thread = threading.Thread(target=ready.serve, daemon=True)
+    thread.start()
+    base = ready.url.removesuffix("/dashboard")
+    detail = json.loads(get(f"{base}/api/studies/0")[1])
+    assert [a["filename"] for a in detail["artifacts"]] == ["confirm-1.npz"]
+    (trial,) = (t for t in detail["trials"] if t["number"] == 3)
+    by_name = {a["filename"]: a for a in trial["artifacts"]}
+    assert sorted(by_name) == ["log.txt", "profile.json", "search-3.npz"]
+    for name, content in (("search-3.npz", "search-3.npz"), ("log.txt", evil)):
+        artifact = by_name[name]
+        url = f"{base}/artifacts/0/{trial['trial_id']}/{artifact['artifact_id']}"
+        assert get(url) == (200, content)
+        assert artifact["mimetype"] in ("application/octet-stream", "text/plain")
+    ready.server.shutdown()
+    thread.join(10)
+
+
+def test_the_note_escapes_what_others_have_written(studies: Path) -> None:
+    result = load_result("example", studies)
+    evil = "<img src=x onerror=alert(1)> | [a](javascript:alert(1))"
+    proof = replace(result.recommendation, reasons=(evil,))
+    text = note_text(replace(result, recommendation=proof))
+    assert "\\<img" in text and "\\[a\\]" in text and "\\|" in text
 
 
 @pytest.mark.browser

@@ -19,7 +19,7 @@ from autotune.core.records import (
     TurnRate,
     Verdict,
 )
-from autotune.results.recommend import rank
+from autotune.results.ranking import rank
 from autotune.search.confirm import Confirmation, Needed
 from autotune.space.loader import load_space
 from autotune.space.search_space import Budget, SearchSpace

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune.core.objective import Goal, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Measurement, TrialRecord, Verdict
-from autotune.results.recommend import candidates, decide, rank
+from autotune.results.ranking import candidates, rank
+from autotune.results.recommend import decide
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+"""For `report_kinds`, and `browser` above."""
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 BASELINE = Config(cores_per_instance=1)

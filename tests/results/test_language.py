@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib import resources
 
 import pytest
+from report_kinds import LONG, kinds
 
 from autotune.core.errors import UsageError
-from autotune.core.insight import Alike, Insight, Untried
-from autotune.core.objective import Goal, Objective
-from autotune.core.outcomes import Outcome
-from autotune.core.records import Config, TrialRecord
+from autotune.core.records import TrialRecord
 from autotune.results.document import Verbatim
 from autotune.results.language import Catalogue, language, read_po
-from autotune.results.recommend import decide, rank
 from autotune.results.report import make_document, render
-from autotune.results.study_result import Ending, StudyResult, WarmStart
+from autotune.results.study_result import StudyResult
 
 Make = Callable[..., StudyResult]
 Trial = Callable[..., TrialRecord]
@@ -31,54 +27,6 @@ ENGLISH = re.compile(r"[A-Za-z]{2,}(?: (?:[a-z]{2,}|a))+")
 def phrases() -> dict[str, str]:
     text = (resources.files("autotune.results") / "zh.po").read_text(encoding="utf-8")
     return dict(read_po(text))
-
-
-def studies(make_study: Make, make_trial: Trial) -> Iterator[StudyResult]:
-    """Every kind of ending, and everything that a report can say of it."""
-    whole = make_study()
-    yield whole
-    yield make_study(confirmed=False)
-    yield make_study(limit_s=0.0005)
-    yield replace(whole, facts=replace(whole.facts, origin="simulated"))
-    yield replace(whole, facts=replace(whole.facts, origin="replayed", trials=99), ending=Ending())
-    insight = Insight(
-        expected_gain=0.01,
-        alike=Alike(
-            within=0.02, count=9, tested=3, indifferent=("batched_h2d", "instance_count"),
-            values={"batch_size": (16, 32, 64), "micro_batch_count": tuple(range(1, 10))},
-        ),
-        untried=Untried(count=7, total=40, values={"instance_count": (2,)}, maybe_better=2),
-    )  # fmt: skip
-    start = WarmStart(study="older", ended_at_s=0.0, agrees=True)
-    yield replace(whole, insight=insight, warm_start=start)
-    objective = whole.facts.objective
-    for knee in (0.9, 0.999):
-        wanted = replace(objective, knee_share=knee)
-        decided = decide(rank(whole.records, wanted, whole.facts.baseline), wanted)
-        facts = replace(whole.facts, objective=wanted)
-        yield replace(whole, facts=facts, recommendation=decided)
-    goals = (Goal(metric="throughput"), Goal(metric="latency_p99", weight=0.5))
-    for front in (True, False):
-        wanted = Objective(name="pareto", goals=goals, limits=objective.limits, front=front)
-        records = [
-            replace(r, verdict=replace(r.verdict, objectives=_figures(r))) if r.measurement else r
-            for r in whole.records
-        ]
-        decided = decide(rank(records, wanted, whole.facts.baseline), wanted)
-        facts = replace(whole.facts, objective=wanted)
-        yield replace(whole, facts=facts, records=tuple(records), recommendation=decided)
-    for outcome in Outcome:
-        if not outcome.is_measured:
-            failed = make_trial(Config(cores_per_instance=1), outcome=outcome, reasons=("0x1f",))
-            decided = decide(rank((failed,), objective, failed.config), objective)
-            yield replace(whole, records=(failed,), recommendation=decided)
-
-
-def _figures(record: TrialRecord) -> dict[str, float]:
-    measurement = record.measurement
-    assert measurement is not None
-    rate, latency_s = measurement.throughput_items_per_s, measurement.latency_p99_s
-    return {"throughput_items_per_s": rate or 0.0, "latency_p99_s": latency_s or 0.0}
 
 
 def said(result: StudyResult) -> Iterator[tuple[str, str]]:
@@ -98,7 +46,7 @@ def said(result: StudyResult) -> Iterator[tuple[str, str]]:
 def test_no_text_of_any_report_is_left_in_english(make_study: Make, make_trial: Trial) -> None:
     left = {
         f"{text!r} became {chinese!r}"
-        for result in studies(make_study, make_trial)
+        for result in kinds(make_study, make_trial).values()
         for text, chinese in said(result)
         if ENGLISH.search(_without_foreign(chinese)) and not text.startswith("P99 is")
     }
@@ -107,7 +55,7 @@ def test_no_text_of_any_report_is_left_in_english(make_study: Make, make_trial: 
 
 def _without_foreign(text: str) -> str:
     """Without commands and values of the fixture's own."""
-    for foreign in ("autotune show", "needed 1.2 GiB, the trial may use 1 GiB", "dlrm"):
+    for foreign in (LONG, "autotune show", "needed 1.2 GiB, the trial may use 1 GiB", "dlrm"):
         text = text.replace(foreign, "")
     return re.sub(r"\b\w+=\S+|P99 is \S+ ms|cpu: \d cores|\d[\d.]* (?:s|ms|min|MiB)\b", "", text)
 

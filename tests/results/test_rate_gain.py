@@ -10,7 +10,8 @@ import pytest
 from autotune.core.objective import Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Load, Recommendation, TrialRecord
-from autotune.results.recommend import decide, rank
+from autotune.results.ranking import rank
+from autotune.results.recommend import decide
 from autotune.results.report import render
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import figures

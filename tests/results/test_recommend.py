@@ -9,7 +9,8 @@ from autotune.core.insight import Belief, Insight
 from autotune.core.objective import Goal, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, Config, Recommendation, TrialRecord
-from autotune.results.recommend import candidates, decide, excess_ratio, rank, score
+from autotune.results.ranking import candidates, excess_ratio, rank, score
+from autotune.results.recommend import decide
 
 BASELINE = Config(cores_per_instance=1)
 OBJECTIVE = Objective(name="online", limits=(Limit(metric="latency_p99", bound=0.020),))
@@ -296,7 +297,8 @@ def test_gain_over_batch_only_is_none_where_nothing_else_was_changed(
     winner: Config, make_trial: Trial, make_comparison: Pairs
 ) -> None:
     records = [make_trial(BASELINE, throughput=100), make_trial(batch(4), throughput=400)]
-    fresh = [r for r in records if r.config in (BASELINE, winner)]
+    refused = make_trial(batch(4), throughput=400, outcome=Outcome.OVER_LIMIT)
+    fresh = records if winner != BASELINE else [records[0], refused]
     decided = decide(
         rank(records, OBJECTIVE, BASELINE),
         OBJECTIVE,
@@ -305,6 +307,51 @@ def test_gain_over_batch_only_is_none_where_nothing_else_was_changed(
     )
     assert decided.record is not None and decided.record.config == winner
     assert decided.against_batch_only is None
+
+
+def test_where_time_was_left_for_the_baseline_alone_the_search_decides(make_trial: Trial) -> None:
+    """Nothing is said of finalists that nobody measured again."""
+    records = [make_trial(BASELINE, throughput=100), make_trial(batch(4), throughput=400)]
+    missing = "2 of 2 finalists were not measured again for lack of time"
+    for outcome in (Outcome.OK, Outcome.OVER_LIMIT):
+        fresh = [make_trial(BASELINE, throughput=100, outcome=outcome)]
+        ranking = rank(records, OBJECTIVE, BASELINE)
+        decided = decide(ranking, OBJECTIVE, fresh=fresh, notes=(missing,))
+        assert decided.status == "unconfirmed"
+        assert decided.record is not None and decided.record.config == batch(4)
+        assert missing in decided.reasons
+        assert not any("held" in reason for reason in decided.reasons)
+
+
+def test_why_nobody_is_recommended_is_told_apart(make_trial: Trial) -> None:
+    records = [make_trial(BASELINE, throughput=100), make_trial(batch(4), throughput=400)]
+    ranking = rank(records, OBJECTIVE, BASELINE)
+    for outcome, words in (
+        (Outcome.CRASHED, "none of the finalists could be measured again"),
+        (Outcome.OVER_LIMIT, "none of the finalists that were measured again held its limits"),
+    ):
+        fresh = [
+            make_trial(BASELINE, outcome=Outcome.OVER_LIMIT),
+            make_trial(batch(4), outcome=outcome),
+        ]
+        decided = decide(ranking, OBJECTIVE, fresh=fresh)
+        assert decided.status == "infeasible" and decided.reasons == (words,)
+
+
+def test_an_interval_that_says_nothing_is_not_written_out(
+    make_trial: Trial, make_comparison: Pairs
+) -> None:
+    records = [make_trial(BASELINE, throughput=100), make_trial(batch(4), throughput=400)]
+    wide = replace(
+        make_comparison(batch(4), 2.0), ratio_ci=(0.00408, 1170.0), pair_ratios=(0.5, 8.0)
+    )
+    decided = decide(
+        rank(records, OBJECTIVE, BASELINE), OBJECTIVE, fresh=records, comparisons=[wide]
+    )
+    assert decided.reasons[0] == (
+        "a gain over the baseline is not shown: "
+        "99 % interval wider than a factor of 1,000, from 2 pairs"
+    )
 
 
 # --- noise -------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import pytest
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord, Verdict
-from autotune.results.recommend import Ranking, decide, rank
+from autotune.results.ranking import Ranking, rank
+from autotune.results.recommend import decide
 from autotune.results.report import FIRST_ROWS, render
 from autotune.results.study_result import Ending, StudyResult
 
@@ -316,3 +317,25 @@ def test_every_chart_has_a_legend(make_study: Make) -> None:
     html = render(make_study(), now_s=0, version="1")
     for section in html.split("<section")[1:]:
         assert ('class="chart"' in section) == ('class="legend"' in section)
+
+
+def test_of_very_many_trials_a_thousand_are_shown_and_it_says_so(
+    make_study: Make, make_trial: Callable[..., TrialRecord]
+) -> None:
+    result = make_study()
+    many = tuple(
+        make_trial(
+            Config(batch_size=1 + n, instance_count=2), number=100 + n, throughput=50.0 + n % 97,
+            outcome=Outcome.OOM if n % 40 == 0 else None,
+        )
+        for n in range(3000)
+    )  # fmt: skip
+    html = render(replace(result, records=(*result.records, *many)), now_s=0, version="1")
+    rows = set(re.findall(r'<tr id="([\w-]+)"', html))
+    links = set(re.findall(r'href="#((?:trial|proof)-\d+)"', html))
+    assert links <= rows and 900 < len(rows) <= 1010
+    best = [r for r in result.records if r.config == result.config]
+    assert {f"trial-{r.number}" for r in best} <= rows
+    assert "Of 3,032 trials 1,000 are shown here and in the charts" in html
+    assert "autotune show online --csv has all" in html
+    assert len(html) < 4e6

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autotune.core.records import Config, TrialRecord
-from autotune.results.recommend import decide, rank
+from autotune.results.ranking import rank
+from autotune.results.recommend import decide
 from autotune.results.study_result import StudyResult
 from autotune.results.why import Why, why
 

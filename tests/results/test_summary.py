@@ -6,7 +6,8 @@ from dataclasses import replace
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, TrialRecord
 from autotune.results import words
-from autotune.results.recommend import decide, is_batch_only, rank
+from autotune.results.ranking import is_batch_only, rank
+from autotune.results.recommend import decide
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import figures, headline, reasons, standing, status_meaning
 from autotune.results.words import trust_text

@@ -61,7 +61,8 @@ def test_json_of_an_infeasible_study_has_no_configuration_but_the_closest(
 
 
 def test_json_of_a_study_without_trials_is_still_one_object(make_study: Make) -> None:
-    from autotune.results.recommend import Ranking, decide
+    from autotune.results.ranking import Ranking
+    from autotune.results.recommend import decide
 
     result = make_study()
     empty = replace(result, records=(), recommendation=decide(Ranking(), result.facts.objective))

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from autotune.core.records import Measurement, TrialRecord
 from autotune.results import words
 from autotune.results.curves import figure, is_proof, latency_metric
-from autotune.results.document import Column, Row, Section, Table, Verbatim
+from autotune.results.document import Column, Row, Section, Table
+from autotune.results.sections.settings import setting_cells, setting_columns
 from autotune.results.study_result import StudyResult
-from autotune.results.summary import AGAIN, measurement_of
+from autotune.results.summary import measurement_of
 
 TOP = 10
 
@@ -21,7 +22,7 @@ def best_configurations(result: StudyResult) -> Section | None:
     ranked = result.proven_ranking.ranked[:TOP]
     if not ranked or result.front:
         return None
-    searched, metric = result.searched or ("batch_size",), latency_metric(result)
+    metric = latency_metric(result)
     told = {
         name: text
         for name, text in _DEVICE.items()
@@ -29,14 +30,14 @@ def best_configurations(result: StudyResult) -> Section | None:
     }
     columns = (
         Column(name="#"),
-        *(Column(name=Verbatim(name)) for name in searched),
+        *setting_columns(result),
         Column(name="throughput", unit="items/s"),
-        Column(name="95 % interval", unit="items/s"),
+        Column(name="95 % interval", kind="number range"),
         Column(name=words.metric_label(metric), unit="ms"),
         Column(name="peak memory", unit="MiB"),
         *(Column(name=name) for name in told),
         Column(name="limits", kind="outcome"),
-        Column(name="rests on", kind="text"),
+        Column(name="rests on", kind="short"),
     )
     rows = tuple(
         _row(place, record, result, list(told.values())) for place, record in enumerate(ranked, 1)
@@ -59,19 +60,19 @@ def _caption(result: StudyResult, count: int, told: bool) -> str:
 
 
 def _row(place: int, record: TrialRecord, result: StudyResult, told: list[Told]) -> Row:
-    measurement, items = measurement_of(record), words.config_items(record.config)
+    measurement = measurement_of(record)
     latency, memory = figure(record, latency_metric(result)), measurement.memory_peak_bytes
     interval = measurement.throughput_ci95_items_per_s
     cells = (
         str(place),
-        *(Verbatim(items.get(name, "")) for name in result.searched or ("batch_size",)),
+        *setting_cells(result, record.config),
         words.metric_text("throughput", figure(record, "throughput")).removesuffix("/s"),
         words.rate_interval_text(interval).removesuffix("/s") if interval else "",
         "" if latency is None else f"{latency * 1e3:,.3f}",
         "" if memory is None else f"{memory / 2**20:,.0f}",
         *(text(measurement) for text in told),
         words.outcome_text(record.verdict.outcome),
-        AGAIN[result.facts.origin] if is_proof(record) else "one trial",
+        "the proof" if is_proof(record) else "one trial",
     )
     best = " best" if record.config == result.config else ""
     return Row(cells=cells, kind=f"{record.verdict.outcome}{best}")

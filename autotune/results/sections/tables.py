@@ -11,7 +11,8 @@ from autotune.results import words
 from autotune.results.curves import anchor, figure, latency_metric
 from autotune.results.document import Column, Paragraph, Row, Section, Table, Verbatim
 from autotune.results.gain import interval95
-from autotune.results.recommend import is_batch_only
+from autotune.results.ranking import is_batch_only
+from autotune.results.sections.settings import setting_cells, setting_columns
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import AGAIN
 from autotune.results.why import factors, is_faster
@@ -25,12 +26,11 @@ def every_trial(result: StudyResult) -> Section:
 
 
 def _trials_table(result: StudyResult) -> Table:
-    searched = result.searched or ("batch_size",)
     metric = latency_metric(result)
     columns = (
         Column(name="#"),
         Column(name="outcome", kind="outcome"),
-        *(Column(name=Verbatim(name)) for name in searched),
+        *setting_columns(result),
         Column(name="throughput", unit="items/s"),
         Column(name=words.metric_label(metric), unit="ms"),
         Column(name="peak memory", unit="MiB"),
@@ -39,11 +39,10 @@ def _trials_table(result: StudyResult) -> Table:
     )
     rows = []
     for record in result.drawn:
-        items = words.config_items(record.config)
         cells = (
             str(record.number),
             words.outcome_text(record.verdict.outcome),
-            *(Verbatim(items.get(name, "")) for name in searched),
+            *setting_cells(result, record.config),
             *_figures(record, metric),
             f"{record.cost_s:.2f}",
             _remark(record),
