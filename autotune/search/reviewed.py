@@ -83,7 +83,7 @@ def _passed_on(name: str) -> Callable[..., Any]:
 
 for _name in Reviewed.__abstractmethods__:
     setattr(Reviewed, _name, _passed_on(_name))
-abc.update_abstractmethods(Reviewed)
+abc.update_abstractmethods(Reviewed)  # type: ignore[type-abstract]
 
 
 def reviewed(storage: BaseStorage, study_id: int, best: int | None) -> BaseStorage:
