@@ -8,13 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.core.pipeline import PARAMETERS, SCHEDULES
 from autotune.core.records import Floats, Ints, Scalar
+from autotune.measure.pipeline_theory import idle_share
 
-BATCH_NAMES = ("batch_size", "global_batch_size")
+BATCH_NAMES = ("global_batch_size", "batch_size")  # the first one that a space has
 EFFECT_SD = 0.4  # of one choice's effect on log t0 and log t1: a factor of 1.5
 CROWDING_SD = 0.25  # of what a core split adds to the slope in the number of instances
 SLICE_TILES = (16, 32, 64, 128, 8, 24, 48, 96, 192, 256)  # that kernels may pad a slice to
 USUAL_TILES = 4  # of them, the first, are so usual that some padding to them is always expected
+_IDLE = ("schedule", "stage_count", "chunks_per_rank", "micro_batch_count")
 FLIGHT_TILES = tuple(range(8, 164, 4))  # of all instances, that a device may take at a time
 
 
@@ -70,6 +73,7 @@ class Encoding:
 
     Attributes:
         has_mechanism: True if a batch size and only positive counts are among the parameters.
+        is_pipeline: True if the micro-batches go through stages on several devices.
     """
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
@@ -78,7 +82,9 @@ class Encoding:
         self._column = {d.name: i for i, d in enumerate(self.dimensions)}
         self.batch = next((n for n in BATCH_NAMES if n in self._column), None)
         self.has_mechanism = self.batch is not None
-        others = [(i, d) for i, d in enumerate(self.dimensions) if d.name != self.batch]
+        self.is_pipeline = {"global_batch_size", "micro_batch_count"} <= set(self._column)
+        by_formula = [self.batch, *(["micro_batch_count"] if self.is_pipeline else [])]
+        others = [(i, d) for i, d in enumerate(self.dimensions) if d.name not in by_formula]
         self._others = [(i, _effects(d), _places(d)) for i, d in others if len(d.choices) > 1]
 
     def row(self, values: Mapping[str, Scalar]) -> tuple[int, ...] | None:
@@ -128,13 +134,37 @@ class Encoding:
                 ]
             ),
             places=np.hstack(places),
-            padding=np.hstack(
-                [
-                    _padding(np.exp(log_batch - log_slices), SLICE_TILES),
-                    _padding(np.exp(log_batch - log_slices + log_instances), FLIGHT_TILES),
-                ]
-            ),
+            padding=self._padding(log_batch - log_slices, log_instances),
+            log_idle=self._log_idle(rows) if self.is_pipeline else None,
         )
+
+    def _padding(self, log_slice: Floats, log_instances: Floats) -> Floats:
+        """Of a slice, and of all slices in flight; what a pipeline's slices cost is a formula."""
+        padding = np.hstack(
+            [
+                _padding(np.exp(log_slice), SLICE_TILES),
+                _padding(np.exp(log_slice + log_instances), FLIGHT_TILES),
+            ]
+        )
+        return np.zeros_like(padding) if self.is_pipeline else padding
+
+    def _log_idle(self, rows: Ints) -> Floats:
+        """Logarithm of a step's time over its work, for even stages and free transfers."""
+        found = []
+        for row in rows:
+            values = {
+                name: self.dimensions[column].choices[row[column]]
+                for name, column in self._column.items()
+                if name in _IDLE
+            }
+            schedule = str(values.get("schedule", PARAMETERS["schedule"]))
+            if schedule not in SCHEDULES:  # somebody else's grid names its own
+                schedule = str(PARAMETERS["schedule"])
+            stages = int(values.get("stage_count", PARAMETERS["stage_count"]))
+            chunks = int(values.get("chunks_per_rank", 1 if SCHEDULES[schedule].single else 2))
+            count = int(values["micro_batch_count"])
+            found.append(math.log1p(idle_share(schedule, stages, count, chunks)))
+        return np.array(found, float)
 
     def _crowding(self, rows: Ints, log_instances: Floats) -> Floats:
         """For every core split a slope of its own in the number of instances."""
@@ -210,6 +240,7 @@ class Features:
     effects: Floats
     places: Floats
     padding: Floats
+    log_idle: Floats | None = None  # of a pipeline alone
 
     @property
     def log_work(self) -> Floats:
@@ -225,6 +256,7 @@ class Features:
             effects=self.effects[index],
             places=self.places[index],
             padding=self.padding[index],
+            log_idle=None if self.log_idle is None else self.log_idle[index],
         )
 
     def joined(self, other: Features) -> Features:
@@ -236,4 +268,7 @@ class Features:
             effects=np.vstack([self.effects, other.effects]),
             places=np.vstack([self.places, other.places]),
             padding=np.vstack([self.padding, other.padding]),
+            log_idle=None
+            if self.log_idle is None or other.log_idle is None
+            else np.concatenate([self.log_idle, other.log_idle]),
         )

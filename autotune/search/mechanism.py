@@ -15,6 +15,13 @@ Kernels see slices of `b/m` items (`m` micro-batches) and may pad them to whole 
 `log t1` also has a small effect of log(padded / unpadded) for each usual tile size. If the data
 speak for one tile, or for waves of so many of the `I b/m` items in flight (see `Surrogate`),
 its effect is about 1.
+
+A pipeline's step is known better: the batch goes through `S` ranks in `m` pieces, so that
+
+    T = t1 b (1 + idle) + t0 m,    idle = (S - 1) / m for schedules that fill no bubbles
+
+(`measure.pipeline_theory`). `t1 b` is a rank's work and `t0` what a micro-batch costs beyond it;
+both have effects of every parameter but `b` and `m`, and there is no padding.
 """
 
 from __future__ import annotations
@@ -40,8 +47,9 @@ class Mechanism:
     INSTANCE_SLOPE = 0.35
     SLICE_SLOPE = 0.5
     LEVEL_SD = 1.5
-    SHARPNESS = math.log(1.5)
-    SHARPNESS_SD = 0.5
+    PIPELINE_GAP = 4.0  # prior of log(t1 b / t0): a micro-batch costs some 2 % of the work
+    SHARPNESS = (math.log(1.5), 0.5)  # mean and standard deviation of log p
+    PIPELINE_SHARPNESS = (0.0, 0.03)  # a sum
     PADDED = 1.0  # share of a part-filled tile that costs as if it were full
     PADDED_SD = 0.3
     USUAL_SD = 0.3
@@ -78,18 +86,25 @@ class Mechanism:
         """log T, the share of the cycle that does not grow, and the derivative in log p."""
         count = 1 + features.effects.shape[1]
         shared = self.INSTANCE_SLOPE * features.log_instances
-        fixed = self.level - 1.0 + shared + self.SLICE_SLOPE * features.log_slices
-        fixed = fixed + self._sum(features, theta[:count])
         growing = self.level_per_item + shared + features.log_batch
+        if features.log_idle is None:
+            fixed = self.level - 1.0 + shared + self.SLICE_SLOPE * features.log_slices
+        else:
+            fixed = self.level - self.PIPELINE_GAP + features.log_slices
+            growing = growing + features.log_idle
+        fixed = fixed + self._sum(features, theta[:count])
         growing = growing + self._sum(features, theta[count : 2 * count])
         padding = self._padding(features)
         growing = growing + padding @ theta[2 * count : -1]
         growing = growing + self.PADDED / self.PADDED_SD * padding[:, -1]  # its prior mean
-        sharpness = math.exp(self.SHARPNESS + self.SHARPNESS_SD * theta[-1])
+        centre, spread = self.SHARPNESS
+        if features.log_idle is not None:
+            centre, spread = self.PIPELINE_SHARPNESS
+        sharpness = math.exp(centre + spread * theta[-1])
         log_cycle = np.logaddexp(sharpness * fixed, sharpness * growing) / sharpness
         share = np.exp(sharpness * (fixed - log_cycle))
         mean = share * fixed + (1 - share) * growing
-        return log_cycle, share, self.SHARPNESS_SD * (mean - log_cycle)
+        return log_cycle, share, spread * (mean - log_cycle)
 
     def padding_slopes(self, features: Features, theta: Floats) -> Floats:
         """Derivative of log T in the share of each tile that is padded, (rows, tiles)."""

@@ -10,7 +10,7 @@ cost, the gain per second counts (expected improvement per second, Snoek et al. 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +23,14 @@ from autotune.search.question import config_of
 from autotune.space.search_space import SearchSpace
 
 PROBES = 6
+PIPELINE_PROBES = 2  # the baseline and another micro-batch count settle a step's formula
+FAR_PROBE = 0.6  # of the way up the ladder of micro-batch counts
 MAX_GRID = 20_000  # larger spaces are searched in random parts and around the best
 MAX_FINALISTS = 400  # configurations whose gain is worked out exactly in one ask
 SMALL_GAIN = 5e-3  # below this expected gain the model is doubted and something new is tried
 DOUBT = 3.0
 MAX_REPEATS = 6  # measurements of one configuration; what they leave open, the confirmation settles
+FORMULA = ("micro_batch_count", "global_batch_size")
 CENTRES = 5  # of the most promising configurations, whose neighbours are looked at as well
 
 
@@ -136,8 +139,8 @@ def propose(
     if not free.any():
         return None
     runs = np.where(free, posterior.runs(rows, features), -1.0)
-    if posterior.surrogate is None or number < PROBES:
-        return Proposal(row=_row(rows, _probe(rows, runs, number, grid.sizes, seed)))
+    if posterior.surrogate is None or number < probe_count(grid.encoding):
+        return Proposal(row=_row(rows, _probe(rows, runs, number, grid, seed)))
     costs, posterior = posterior.costs, posterior.expecting(pending)
     assert posterior.surrogate is not None
     finalists = np.flatnonzero(free)
@@ -159,6 +162,14 @@ def propose(
     return Proposal(row=_row(rows, int(finalists[best])), gain=float(max(gain.max(), 0.0)))
 
 
+def probe_count(encoding: Encoding) -> int:
+    """Trials before the model chooses; of a pipeline one more per parameter without a formula."""
+    if not encoding.is_pipeline:
+        return PROBES
+    free = [d for d in encoding.dimensions if len(d.choices) > 1 and d.name not in FORMULA]
+    return min(PROBES, PIPELINE_PROBES + len(free))
+
+
 def as_rows(rows: Iterable[tuple[int, ...]], width: int) -> Ints:
     """Choice indices as an array, shape (configurations, parameters)."""
     return np.array(list(rows), dtype=np.int64).reshape(-1, width)
@@ -168,13 +179,15 @@ def _row(rows: Ints, index: int) -> tuple[int, ...]:
     return tuple(rows[index].tolist())
 
 
-def _probe(rows: Ints, runs: Floats, number: int, sizes: Sequence[int], seed: int) -> int:
+def _probe(rows: Ints, runs: Floats, number: int, grid: Candidates, seed: int) -> int:
     """Index of the row nearest to a point of a design that spreads over all parameters.
 
     A parameter with few choices goes through them in turn, in an order of the seed's, so that
     the probes see each; a longer one follows the additive recurrence of the generalised golden
     ratio (Roberts 2018). The ends of long ladders are left out: they say least about the middle.
+    A pipeline's second probe has many micro-batches, as the baseline is likely to have few.
     """
+    sizes = grid.sizes
     rng = np.random.default_rng(seed)
     count = len(sizes)
     ratio = 2.0
@@ -184,6 +197,10 @@ def _probe(rows: Ints, runs: Floats, number: int, sizes: Sequence[int], seed: in
     for column, size in enumerate(sizes):
         place = (rng.random() + (number + 1) * ratio ** -(column + 1.0)) % 1.0
         order = rng.permutation(size)
+        name = grid.encoding.dimensions[column].name
+        if grid.encoding.is_pipeline and name == "micro_batch_count" and number == 1:
+            distance += np.abs(rows[:, column] - round(FAR_PROBE * (size - 1)))
+            continue
         if size <= PROBES:
             distance += rows[:, column] != order[number % size]
         else:

@@ -248,3 +248,39 @@ def test_a_noisy_trial_counts_as_what_it_would_have_been_without_the_noise() -> 
     gap = {name: noisy.values[name] - clean.values[name] for name in clean.values}
     assert gap["throughput"] == pytest.approx(-math.log(0.8))
     assert gap["latency_p99"] == pytest.approx(math.log(0.8))
+
+
+@pytest.mark.parametrize(("stages", "work_s", "each_s"), [(2, 0.8, 0.005), (4, 1.5, 0.03)])
+def test_two_probes_of_a_pipeline_find_the_best_micro_batch_count(stages, work_s, each_s) -> None:
+    counts = (1, 2, 4, 8, 16, 32, 64)
+    code = Encoding(
+        [
+            Dimension.of("global_batch_size", (64,)),
+            Dimension.of("stage_count", (stages,)),
+            Dimension.of("schedule", ("GPipe", "1F1B")),
+            Dimension.of("micro_batch_count", counts),
+        ]
+    )
+    rows = all_rows(code)
+    count = np.array(counts, float)[rows[:, 3]]
+    truth = np.log(work_s * (count + stages - 1) / count + each_s * count)
+    probes = np.flatnonzero((rows[:, 2] == 0) & np.isin(count, (1, 16)))
+    model = Surrogate.fit(data_of(code, rows[probes], truth[probes]), with_batch=True)
+    cross = model.cross(code.features(rows))
+    assert truth[np.argmin(cross.mean(CYCLE))] <= truth.min() + math.log(1.05)
+    assert np.abs(cross.mean(CYCLE) - truth)[rows[:, 2] == 0].max() < 0.2
+
+
+def test_the_jacobian_of_a_pipeline_is_the_derivative() -> None:
+    names = ("global_batch_size", "stage_count", "schedule", "micro_batch_count")
+    choices = ((32, 64), (2, 4), ("GPipe", "ZBVZeroBubble"), (1, 4, 16))
+    code = Encoding([Dimension.of(n, c) for n, c in zip(names, choices, strict=True)])
+    features = code.features(all_rows(code))
+    mechanism = Mechanism(level=0.0, level_per_item=-3.0, with_batch=True)
+    theta = np.random.default_rng(1).normal(size=mechanism.size(features)) * 0.5
+    _, jacobian = mechanism.evaluate(features, theta)
+    for k in range(len(theta)):
+        step = np.zeros_like(theta)
+        step[k] = 1e-6
+        up, down = (mechanism.evaluate(features, theta + s)[0] for s in (step, -step))
+        np.testing.assert_allclose(jacobian[:, k], (up - down) / 2e-6, atol=1e-6)
