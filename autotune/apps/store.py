@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autotune.core.codec import from_json_dict
+from autotune.core.codec import from_json_dict, to_json_dict
+from autotune.core.diagnosis import Diagnosis
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
 from autotune.results.ranking import rank
@@ -20,6 +23,8 @@ from autotune.search.storage import from_anywhere
 from autotune.search.study import StoredStudy
 from autotune.version import __version__
 
+log = logging.getLogger(__name__)
+
 FACTS, ENDING, BASIS, PROVING = "facts", "ending", "basis", "proving"
 INSIGHT = "insight"
 """Keys under which a study keeps what it is about, how its last run ended, what its recommendation
@@ -27,6 +32,9 @@ was made from, who is proving one, and what the model of its search believes."""
 
 WARM_START = "warm_start"
 """Key under which it keeps which earlier study it followed, if any."""
+
+DIAGNOSIS = "diagnosis.json"
+"""In a study's directory: where the time of its baseline goes, and of what it recommends."""
 
 STORAGE = "storage.txt"
 """In a study's directory: the database it is kept in, if it is not the journal beside it."""
@@ -106,8 +114,32 @@ def load_result(study: str, studies_dir: Path, storage: str = "") -> StudyResult
         report=report if report.is_file() else None,
         insight=known,
         warm_start=from_json_dict(WarmStart, start) if start else None,
+        diagnoses=read_diagnoses(stored.directory),
         conditions=stored.fingerprint,
     )
+
+
+def write_diagnoses(found: Sequence[Diagnosis], directory: Path) -> None:
+    """Keep diagnoses beside a study.
+
+    Raises:
+        StorageError: They cannot be written.
+    """
+    data = {"schema": 1, "diagnoses": [to_json_dict(one) for one in found]}
+    write_whole(directory / DIAGNOSIS, json.dumps(data, allow_nan=False).encode())
+
+
+def read_diagnoses(directory: Path) -> tuple[Diagnosis, ...]:
+    """What was kept beside a study; a file that cannot be read is passed over with a word."""
+    path = directory / DIAGNOSIS
+    if not path.is_file():
+        return ()
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        return tuple(from_json_dict(Diagnosis, one) for one in data["diagnoses"])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError, UsageError) as error:
+        log.warning("%s is passed over: %s", path, error)
+        return ()
 
 
 def report_name(lang: str, form: Format) -> str:

@@ -9,29 +9,56 @@ import typer
 
 from autotune.cli.application import (
     AsJson,
+    Overrides,
     Storage,
     StudiesDir,
     command,
 )
-from autotune.cli.output import print_found, print_json
-from autotune.cli.process import EXIT_OK
+from autotune.cli.output import print_found, print_json, view_for
+from autotune.cli.process import EXIT_INTERRUPTED, EXIT_OK
 
 
-@command(closed_pipe=EXIT_OK)
+@command(closed_pipe=EXIT_INTERRUPTED)
 def diagnose(
+    study: Annotated[
+        str,
+        typer.Argument(metavar="[STUDY]", help="A study, or STUDY#12, STUDY#batch_size=64."),
+    ] = "",
+    space: Annotated[str, typer.Option(help="Space file: the configuration that it fixes.")] = "",
+    overrides: Overrides = None,
     profile: Annotated[
-        Path,
+        Optional[Path],  # noqa: UP045 - typer reads it at run time, on 3.10 too
         typer.Option(help="A profiler's directory or file: torch_npu, msprof, torch.profiler."),
-    ],
+    ] = None,
     calls: Annotated[
         int, typer.Option(min=0, help="Calls in it, where the profiler did not mark them.")
     ] = 0,
+    check: Annotated[
+        bool, typer.Option(help="Try what is forecast, where no trial shows it.")
+    ] = True,
+    studies_dir: StudiesDir = Path("studies"),
+    storage: Storage = "",
     as_json: AsJson = False,
 ) -> int:
-    """Where the time of a profile goes, and which knob is next."""
-    from autotune.apps.diagnose import diagnose_profile
+    """Where the time goes, which knob is next, and whether that was right."""
+    from autotune.apps.diagnose import diagnose_profile, diagnose_space, diagnose_study
+    from autotune.core.errors import UsageError
+    from autotune.space.loader import load_space
 
-    found = diagnose_profile(profile, call_count=calls or None)
+    if sum((bool(study), bool(space), profile is not None)) != 1:
+        raise UsageError("diagnose a STUDY, or --space FILE, or --profile DIR: one of them")
+    if overrides and not space:
+        raise UsageError("--set is for --space; of a study, say STUDY#batch_size=64")
+    if profile is not None:
+        found = diagnose_profile(profile, call_count=calls or None)
+    else:
+        with view_for(as_json) as view:
+            if space:
+                found = diagnose_space(load_space(space, overrides or ()), view=view, check=check)
+            else:
+                found = diagnose_study(
+                    study, studies_dir=studies_dir, storage=storage, view=view, check=check
+                )
     print_found(as_json, found.to_json, found.lines)
     return EXIT_OK
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from autotune.core.records import Config, Scalar
 
@@ -45,7 +45,7 @@ class Breakdown:
         host_s: Of the idle time, that in which the host was at work of its own or away, rather
             than launching operations.
         memory_share: Of the busy time, the share in which memory traffic sets the pace.
-        queue_s: How long the requests of the calls waited before their call, per call.
+        queue_s: How long requests waited for their call, one request per call.
         per_call_s: Of the span, what a larger batch would share out: it does not grow with it.
         copy_overhead_s: What each copy costs beside its bytes, of one copy.
         shared_s: Of the span, the demand on what instances have in common, so that they wait for
@@ -90,6 +90,56 @@ class Breakdown:
     def h2d_copies_per_call(self) -> float | None:
         """None if the calls are not known."""
         return self.h2d_count / self.call_count if self.call_count else None
+
+
+class OpWork(NamedTuple):
+    """Work of one operator in one call: arithmetic, and bytes read and written."""
+
+    name: str
+    flops: float
+    moved_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """What an instance's part of a device was seen to do at best.
+
+    Attributes:
+        flops_per_s: Of a matrix product in the model's precision.
+        copy_bytes, copy_rates: Bytes that a copy within the device moves, reading and writing
+            counted, and its bytes per second; small ones stay in caches. Ascending.
+        launch_s: Calling an operator that has nothing to do.
+        host_bytes_per_s: Of a large copy from the host.
+    """
+
+    flops_per_s: float
+    copy_bytes: tuple[float, ...]
+    copy_rates: tuple[float, ...]
+    launch_s: float
+    host_bytes_per_s: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of the largest copy."""
+        return self.copy_rates[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What an instance found out about its model and its part of the device, apart from its calls.
+
+    Attributes:
+        ceilings: None where the runtime is not torch.
+        input_bytes: That are copied to the device for one call.
+        work: Operators of one call. `doubled`: the same with twice the items; () if not counted.
+        busy_cores: CPU time of the process per second of calls; None if others share the process.
+    """
+
+    ceilings: Ceilings | None = None
+    input_bytes: int = 0
+    work: tuple[OpWork, ...] = ()
+    doubled: tuple[OpWork, ...] = ()
+    busy_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

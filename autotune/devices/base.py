@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, Union, runtime_checkable
 
 from autotune.core.records import Config, InputSpec, StageTimes
@@ -91,6 +93,9 @@ class Staging(Protocol):
         """
         ...
 
+
+Mark = Callable[[str], AbstractContextManager[Any]]
+"""Names a stretch of a recording."""
 
 Part = tuple[int, Union[int, None]]
 """A micro-batch of a call: its number, and how many of its items count; None: all."""
@@ -183,6 +188,13 @@ class Device(Protocol):
 
     def facts(self) -> Mapping[str, str]:
         """What the instance really has of the device, for the record."""
+        ...
+
+    def profile(self, folder: Path) -> AbstractContextManager[Mark] | None:
+        """Record what runs meanwhile into files in `folder`.
+
+        The context gives what names a stretch of it. None: nothing here can be recorded.
+        """
         ...
 
     def wait_for_memory(self, limit_s: float) -> str:

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from autotune.core.errors import TrialCrashed
 from autotune.core.records import Config, InputSpec
 from autotune.core.text import describe
 from autotune.devices import topology
-from autotune.devices.base import Device, DeviceInfo, Discovery, Seat, Staging
+from autotune.devices.base import Device, DeviceInfo, Discovery, Mark, Seat, Staging
 from autotune.devices.staging import TorchStaging
+from autotune.devices.torch_profile import torch_trace
 
 PINNED_ENVIRONMENT: dict[str, str] = {
     # glibc moves these thresholds by itself, which makes a model fault its memory in anew at
@@ -197,6 +199,10 @@ class CpuDevice:
     def facts(self) -> Mapping[str, str]:
         """Nothing beyond its cores, which the group records."""
         return {}
+
+    def profile(self, folder: Path) -> AbstractContextManager[Mark] | None:
+        """By torch's own profiler, where torch is what computes."""
+        return torch_trace(folder, "cpu") if "torch" in sys.modules else None
 
     def wait_for_memory(self, limit_s: float) -> str:
         """The system takes memory back when a process ends."""

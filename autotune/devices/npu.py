@@ -7,14 +7,18 @@ not refused by the runtime; `_foreach_copy_` reaches the runtime's batch copy on
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import TrialCrashed
 from autotune.core.text import describe
-from autotune.devices.base import Seat
+from autotune.devices.base import Mark, Seat
 from autotune.devices.splits import parse_split, split_ladder
 from autotune.devices.torch_accelerator import (
     NATIVE,
@@ -71,6 +75,19 @@ class NpuDevice(TorchAccelerator):
         """As the error's own code has it: a stale message can make another error look like it."""
         code = error_code(error)
         return super().is_out_of_memory(error) if code is None else code in OUT_OF_MEMORY_CODES
+
+    def profile(self, folder: Path) -> AbstractContextManager[Mark] | None:
+        """By torch_npu's profiler, which writes its tables below the folder."""
+        return self._recorded(folder)
+
+    @contextlib.contextmanager
+    def _recorded(self, folder: Path) -> Iterator[Mark]:
+        profiler: Any = importlib.import_module("torch_npu").profiler
+        record_function = importlib.import_module("torch").profiler.record_function
+        handler = profiler.tensorboard_trace_handler(str(folder))
+        with profiler.profile(on_trace_ready=handler):
+            yield record_function
+            self.synchronize()
 
     def explain(self, error: BaseException) -> str:
         """The call that failed and the runtime's last words, out of a page of advice."""

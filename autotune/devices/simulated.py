@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import UsageError
 from autotune.core.records import Config, InputSpec
-from autotune.devices.base import Device, DeviceInfo, Discovery, Seat, Staging
+from autotune.devices.base import Device, DeviceInfo, Discovery, Mark, Seat, Staging
 from autotune.devices.splits import split_ladder
 
 CUBE_COUNT = 24
@@ -96,6 +98,10 @@ class SimulatedDevice:
     def facts(self) -> Mapping[str, str]:
         """Nothing is there to be had."""
         return {}
+
+    def profile(self, folder: Path) -> AbstractContextManager[Mark] | None:
+        """Nothing runs; its cost model says where the time goes."""
+        return None
 
     def wait_for_memory(self, limit_s: float) -> str:
         """The system takes memory back when a process ends."""

@@ -13,6 +13,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,11 +22,12 @@ from autotune.core.records import Config, InputSpec
 from autotune.core.text import describe
 from autotune.core.units import format_size
 from autotune.devices import topology
-from autotune.devices.base import Device, DeviceInfo, Discovery, Seat, Staging
+from autotune.devices.base import Device, DeviceInfo, Discovery, Mark, Seat, Staging
 from autotune.devices.cpu import CpuDevice, effective_environment
 from autotune.devices.pipeline import StreamStaging
 from autotune.devices.probe import probe
 from autotune.devices.staging import CopyMethod
+from autotune.devices.torch_profile import torch_trace
 
 NATIVE = "native"
 """Value of the trait `batch_copy` where one call really is one operation of the runtime."""
@@ -234,6 +236,10 @@ class TorchAccelerator:
     def facts(self) -> Mapping[str, str]:
         """The device's part that the instance has, as it was asked for and read back."""
         return self._facts
+
+    def profile(self, folder: Path) -> AbstractContextManager[Mark] | None:
+        """By torch's own profiler."""
+        return torch_trace(folder, self.kind)
 
     def wait_for_memory(self, limit_s: float) -> str:
         """Wait until as much is free as when the device was found."""

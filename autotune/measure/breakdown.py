@@ -6,11 +6,12 @@ import numpy as np
 
 from autotune.core.diagnosis import Breakdown, Kernel
 from autotune.core.records import Floats
-from autotune.measure.profile_files import Kind, Profile
+from autotune.measure.profile import ON_DEVICE, Kind, Profile
 
 TOP_KERNELS = 10
 SAME_TIME_S = 0.5e-9  # closer than this, one operation ends where the next begins
 SHORT_KERNEL_S = 5e-6  # comparable with what it costs to launch one
+LONG_PAUSE_S = 100e-6  # between two of the host's operators: calling one takes a tenth of it
 
 
 def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
@@ -20,7 +21,7 @@ def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
         call_count: Calls in the profile, where the profiler did not mark them.
     """
     calls = call_count or profile.step_count
-    on_device = profile.of_kind("compute", "h2d", "d2h", "copy", "communication")
+    on_device = profile.of_kind(*ON_DEVICE)
     if not on_device.any():
         return _from_totals(profile, calls)
     parts = {kind: _union(profile, *kinds) for kind, kinds in _PARTS.items()}
@@ -30,6 +31,7 @@ def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
     busy, other = parts["compute"], _union(profile, "h2d", "d2h", "copy", "communication")
     inner = np.asarray([[busy[0, 0], busy[-1, 1]]]) if busy.size else span
     gaps = _without(inner, busy)
+    idle = _without(_without(span, busy), other)
     compute = profile.of_kind("compute")
     return Breakdown(
         span_s=end_s - start_s,
@@ -44,7 +46,8 @@ def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
         d2h_count=int(profile.of_kind("d2h").sum()),
         gap_count=len(gaps),
         gap_s=_length(gaps),
-        idle_s=_length(_without(_without(span, busy), other)),
+        idle_s=_length(idle),
+        host_s=_length(_of_the_host(profile, idle)),
         kernel_count=int(compute.sum()),
         median_kernel_s=float(np.median(profile.duration_s[compute])) if compute.any() else None,
         kernels=_kernels(profile),
@@ -57,6 +60,40 @@ _PARTS: dict[str, tuple[Kind, ...]] = {
     "d2h": ("d2h",),
     "communication": ("communication",),
 }
+
+
+def _of_the_host(profile: Profile, idle: Floats) -> Floats:
+    """Of the idle time, that in which the host did not launch anything either.
+
+    Where the profile holds the host's operators, it is what lies outside of them. Where they are
+    all there is, a pause that is much longer than calling one takes.
+    """
+    if profile.is_host:
+        long: Floats = idle[idle[:, 1] - idle[:, 0] > LONG_PAUSE_S]
+        return long
+    if not profile.of_kind("host").any():
+        return np.empty((0, 2))
+    return _without(idle, _union(profile, "host"))
+
+
+def step_parts_s(profile: Profile, calls: int) -> tuple[float, float, float]:
+    """One call of the host, seconds: operators, short pauses between them, and long ones.
+
+    Medians over the steps, which what disturbs a few of them does not move.
+    """
+    steps = _union(profile, "step")
+    if not steps.size:
+        return 0.0, 0.0, 0.0
+    pauses = _without(steps, _union(profile, *ON_DEVICE))
+    lengths = pauses[:, 1] - pauses[:, 0]
+    owner = np.searchsorted(steps[:, 0], pauses[:, 0] + SAME_TIME_S, side="right") - 1
+    is_long = lengths > LONG_PAUSE_S
+    short_s, long_s = (
+        np.bincount(owner[chosen], lengths[chosen], len(steps)) for chosen in (~is_long, is_long)
+    )
+    operators_s = steps[:, 1] - steps[:, 0] - short_s - long_s
+    each = len(steps) / max(calls, 1)  # micro-batches of a call are a step each
+    return tuple(each * float(np.median(part)) for part in (operators_s, short_s, long_s))  # type: ignore[return-value]
 
 
 def _from_totals(profile: Profile, calls: int | None) -> Breakdown:

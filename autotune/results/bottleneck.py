@@ -2,149 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from autotune.core.diagnosis import Breakdown, Part
+from autotune.core.diagnosis import Breakdown, Diagnosis, Forecast, Part, Roofline, Source
+from autotune.core.records import Config
 from autotune.core.units import format_duration
+from autotune.measure.account import shares_of
 from autotune.measure.breakdown import SHORT_KERNEL_S
+from autotune.results.forecast import KNOBS, Setting, forecast
+from autotune.results.words import value_text
 
 MANY_COPIES = 4  # of one call: more than its dtypes and a few
-COPIES_WHEN_BATCHED = 2  # one per dtype, of which inputs have two as a rule
 MIN_SHARE = 0.02  # a part below this is not worth a sentence
+MIN_GAIN = 1.03  # a forecast below this is no reason to change anything
+ENOUGH = 0.3  # of the best forecast's gain: the first of a part's own knobs that has it is named
+
+ALIKE = 0.95  # of the largest share: of parts that take as long as that, the first of `_FIRST`
+
+_FIRST: tuple[Part, ...] = (
+    "h2d", "queue", "host", "gaps", "memory", "compute", "d2h", "communication",
+)  # fmt: skip
+"""Copies come first: a switch undoes them, where larger batches cost latency."""
+
+_OPTIONS: dict[Part, tuple[str, ...]] = {
+    "queue": ("instance_count", "batch_size"),
+    "host": ("batch_size", "instance_count"),
+    "h2d": ("batched_h2d", "micro_batch_count", "batch_size", "instance_count"),
+    "gaps": ("batch_size", "instance_count"),
+    "compute": ("cores_per_instance", "instance_count"),
+    "memory": ("batch_size", "cores_per_instance", "instance_count"),
+    "communication": (),
+    "d2h": ("micro_batch_count", "instance_count", "batch_size"),
+}
+"""Parameters that act on a part, the one that is made for it first."""
+
+_HEADS: dict[Part, str] = {
+    "queue": "Requests wait for a free instance",
+    "host": "The host's own work holds it back",
+    "h2d": "Copies to the device hold it back",
+    "gaps": "The device waits for launches",
+    "compute": "Computing itself holds it back",
+    "memory": "Memory traffic of the model holds it back",
+    "communication": "Communication between devices holds it back",
+    "d2h": "Copies from the device hold it back",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck:
-    """What holds a configuration back.
-
-    Attributes:
-        part: Where most of the time goes that is not overlapped by computing, or computing itself.
-        share: Its share of the time.
-        shares: Of all parts; they need not add up to 1, since parts may overlap.
-        knob: The parameter to change next, empty if none of ours helps.
-        predicted_gain: Throughput after over before if the knob does what it is for; None: unknown.
-        sentences: For a person, the verdict first.
-    """
-
-    part: Part
-    share: float
-    shares: dict[Part, float]
-    knob: str
-    predicted_gain: float | None
-    sentences: tuple[str, ...]
-
-
-def find_bottleneck(breakdown: Breakdown) -> Bottleneck:
-    """Name the part that the most time would be saved in.
+def diagnose(
+    breakdown: Breakdown,
+    *,
+    source: Source,
+    config: Config | None = None,
+    setting: Setting | None = None,
+    roofline: Roofline | None = None,
+    extra: Sequence[Forecast] = (),
+    efficiency: float | None = None,
+) -> Diagnosis:
+    """Name the part that the most time would be saved in, and the parameter that is next.
 
     What is overlapped by computing costs nothing; so copies count as long as nothing is computed
     beside them, and gaps as long as nothing is copied or communicated in them.
+
+    Args:
+        extra: Forecasts that take more than a breakdown; they come before those that do not.
     """
-    shares: dict[Part, float] = {
-        "h2d": breakdown.share(breakdown.h2d_alone_s),
-        "d2h": breakdown.share(breakdown.d2h_alone_s),
-        "gaps": breakdown.share(breakdown.idle_s),
-        "communication": breakdown.share(breakdown.communication_s),
-        "compute": breakdown.utilisation,
-    }
-    part = max(shares, key=lambda name: shares[name])
-    knob, gain, advice = _KNOBS[part](breakdown, shares[part])
-    sentences = (f"{_HEADS[part]}: {shares[part]:.1%} of the time.", *advice, *_facts(breakdown))
-    return Bottleneck(
+    shares = shares_of(breakdown)
+    most = max(shares.values())
+    part = next(name for name in _FIRST if shares[name] >= ALIKE * most)
+    found = _forecasts(breakdown, config or Config(), setting or Setting(), extra)
+    knob, advice = _next_knob(part, breakdown, found, shares[part])
+    ordered = sorted(found.values(), key=lambda f: (f.knob != knob, -f.gain))
+    return Diagnosis(
+        config=config,
+        source=source,
         part=part,
         share=shares[part],
-        shares=shares,
+        shares={str(name): value for name, value in shares.items()},
+        breakdown=breakdown,
         knob=knob,
-        predicted_gain=gain,
-        sentences=sentences,
+        forecasts=tuple(ordered),
+        roofline=roofline,
+        efficiency=efficiency,
+        sentences=(
+            f"{_HEADS[part]}: {shares[part]:.1%} of the time.",
+            *advice,
+            *_facts(breakdown),
+            *_roofline_facts(roofline),
+        ),
     )
 
 
-_HEADS = {
-    "h2d": "Copies to the device hold it back",
-    "d2h": "Copies from the device hold it back",
-    "gaps": "The device waits for launches",
-    "communication": "Communication between devices holds it back",
-    "compute": "Computing itself holds it back",
-}
+def _forecasts(
+    breakdown: Breakdown, config: Config, setting: Setting, extra: Sequence[Forecast]
+) -> dict[str, Forecast]:
+    found = {f.knob: f for f in extra}
+    for knob in KNOBS:
+        if knob not in found and (made := forecast(knob, breakdown, config, setting)) is not None:
+            found[knob] = made
+    return found
 
-_Advice = tuple[str, "float | None", tuple[str, ...]]
+
+def _next_knob(
+    part: Part, breakdown: Breakdown, found: dict[str, Forecast], share: float
+) -> tuple[str, tuple[str, ...]]:
+    """The parameter that is next, and why, in sentences."""
+    options = [found[knob] for knob in _OPTIONS[part] if knob in found]
+    best = max((f.gain for f in options), default=0.0)
+    if best >= MIN_GAIN:
+        chosen = next(f for f in options if f.gain - 1 >= ENOUGH * (best - 1))
+        return chosen.knob, (_forecast_text(chosen, breakdown),)
+    knob, text = _without_forecast(part, breakdown, share)
+    if options or not knob:
+        tried = f" ({', '.join(f'{f.knob} {f.gain:.2f}×' for f in options)})" if options else ""
+        return "", (f"None of the parameters should change much{tried}. {_last_resort(part)}",)
+    return knob, (text,)
 
 
-def _h2d(breakdown: Breakdown, share: float) -> _Advice:
-    per_call = breakdown.h2d_copies_per_call
-    if per_call is not None and per_call > MANY_COPIES:
-        # Amdahl: many small copies cost their number, which batching brings down.
-        left = COPIES_WHEN_BATCHED / per_call
-        gain = 1 / (1 - share * (1 - left))
-        text = (
-            f"{per_call:.0f} copies per call: batched_h2d makes them {COPIES_WHEN_BATCHED}, "
-            f"which should bring {gain:.2f}×."
+def _forecast_text(made: Forecast, breakdown: Breakdown) -> str:
+    values = [value_text(made.knob, value) for value in (made.before, made.after)]
+    change = f"{made.knob} {values[0]} → {values[1]}"
+    effect = f"bring {made.gain:.2f}× the throughput"
+    if made.metric == "latency_mean":
+        effect = f"divide the mean latency by {made.gain:.2f}"
+    text = f"Next: {change}, which should {effect} ({made.formula}; {made.source})."
+    copies = breakdown.h2d_copies_per_call
+    if made.knob == "batched_h2d" and copies:
+        text = f"{copies:.0f} copies per call: batched_h2d makes them few. {text}"
+    return text
+
+
+def _without_forecast(part: Part, b: Breakdown, share: float) -> tuple[str, str]:
+    """The knob for a part where the breakdown does not tell what it would bring."""
+    most = f"At most {1 / (1 - share):.2f}× is there to be had." if share < 1 else ""
+    if part == "h2d":
+        copies = b.h2d_copies_per_call
+        if copies is not None and copies > MANY_COPIES:
+            return (
+                "batched_h2d",
+                f"{copies:.0f} copies per call: batched_h2d makes them few. {most}",
+            )
+        return "micro_batch_count", (
+            "Few copies, but long ones: micro_batch_count hides the next slice's copy under "
+            f"computing. {most}"
         )
-        return "batched_h2d", gain, (text,)
-    text = (
-        "Few copies, but long ones: micro_batch_count hides the next slice's copy under computing, "
-        f"at best {1 / (1 - share):.2f}×."
-    )
-    return "micro_batch_count", 1 / (1 - share), (text,)
+    if part == "gaps":
+        short = b.median_kernel_s
+        if short is not None and short < SHORT_KERNEL_S:
+            return "batch_size", (
+                f"Operators take {format_duration(short)} (median), no longer than launching one: "
+                f"a larger batch_size makes them longer, more instances fill the gaps. {most}"
+            )
+        text = "The host is late: more instances fill the gaps; look for waits in the host's code."
+        return "instance_count", f"{text} {most}"
+    if part in ("d2h", "host", "queue"):
+        return "instance_count", f"{_last_resort(part)} {most}"
+    return "", ""
 
 
-def _d2h(_breakdown: Breakdown, share: float) -> _Advice:
-    text = "Return less, or in a smaller precision; several instances hide one's copies."
-    return "instance_count", 1 / (1 - share), (text,)
+def _last_resort(part: Part) -> str:
+    """What is left beside the parameters."""
+    return {
+        "queue": "More instances, or more devices, shorten the wait.",
+        "host": "Look for waits and for work in the model's own Python code.",
+        "h2d": "Send less, or in a smaller precision.",
+        "gaps": "A captured graph or a compiled model launches less.",
+        "compute": "A smaller precision, a compiled model or another runtime is left.",
+        "memory": "A smaller precision moves fewer bytes; a compiled model fuses operators.",
+        "communication": "Overlap it with computing, or split the model over fewer devices.",
+        "d2h": "Return less, or in a smaller precision; several instances hide one's copies.",
+    }[part]
 
 
-def _gaps(breakdown: Breakdown, _share: float) -> _Advice:
-    # How much of the gaps a knob fills cannot be told from a profile: only the most there is.
-    short = breakdown.median_kernel_s
-    busy = max(breakdown.utilisation, 1e-9)
-    most = f"At most {1 / busy:.1f}× is there to be had."
-    if short is not None and short < SHORT_KERNEL_S:
-        text = (
-            f"Operators take {format_duration(short)} (median), no longer than launching one: "
-            f"a larger batch_size makes them longer, more instances fill the gaps. {most}"
-        )
-        return "batch_size", None, (text,)
-    text = "The host is late: more instances fill the gaps; look for waits in the host's code."
-    return "instance_count", None, (f"{text} {most}",)
+# --- the figures behind it ---------------------------------------------------------------------
 
 
-def _communication(_breakdown: Breakdown, share: float) -> _Advice:
-    text = "Overlap it with computing, or split the model over fewer devices."
-    return "", 1 / (1 - share) if share < 1 else None, (text,)
-
-
-def _compute(breakdown: Breakdown, _share: float) -> _Advice:
-    text = "Copies and launches are well hidden: a smaller precision or another runtime is left"
-    if breakdown.kernels and breakdown.kernels[0].share > 0.5:
-        top = breakdown.kernels[0]
-        text += f"; {top.name} alone takes {top.share:.0%} of it"
-    return "", None, (f"{text}.",)
-
-
-_KNOBS: dict[Part, Callable[[Breakdown, float], _Advice]] = {
-    "h2d": _h2d,
-    "d2h": _d2h,
-    "gaps": _gaps,
-    "communication": _communication,
-    "compute": _compute,
-}
-
-
-def _facts(b: Breakdown) -> tuple[str, ...]:
-    """The figures behind it, a sentence each."""
-    facts = [f"Utilisation {b.utilisation:.1%}: {_of(b.busy_s, b.span_s)} computing."]
+def _facts(b: Breakdown) -> Iterator[str]:
+    """A sentence each."""
+    yield f"Utilisation {b.utilisation:.1%}: {_of(b.busy_s, b.span_s)} computing."
+    if b.kernels and b.kernels[0].share > 0.5:
+        yield f"{b.kernels[0].name} alone takes {b.kernels[0].share:.0%} of it."
     if b.gap_count is not None:
-        facts.append(f"{b.gap_count:,} gaps between operators, {format_duration(b.gap_s)} in all.")
+        yield f"{b.gap_count:,} gaps between operators, {format_duration(b.gap_s)} in all."
     for name, count, seconds in (("to", b.h2d_count, b.h2d_s), ("from", b.d2h_count, b.d2h_s)):
         if count:
             per_call = f", {count / b.call_count:.0f} per call" if b.call_count else ""
             share = f"{b.share(seconds):.1%}"
-            facts.append(f"{count:,} copies {name} the device{per_call}: {share} of the time.")
-    if b.share(b.communication_s) >= MIN_SHARE:
-        facts.append(f"Communication {b.share(b.communication_s):.1%} of the time.")
-    return tuple(facts)
+            yield f"{count:,} copies {name} the device{per_call}: {share} of the time."
+    for what, seconds in (
+        ("Communication", b.communication_s),
+        ("The host's own work", b.host_s),
+        ("Waiting for an instance", b.queue_s),
+    ):
+        if b.share(seconds) >= MIN_SHARE:
+            yield f"{what}: {b.share(seconds):.1%} of the time."
+
+
+def _roofline_facts(roofline: Roofline | None) -> Iterator[str]:
+    if roofline is None or not roofline.moved_bytes:
+        return
+    yield (
+        f"Roofline: {roofline.intensity:.3g} operations per byte, the device turns at "
+        f"{roofline.ridge:.3g} ({roofline.peak_flops_per_s / 1e9:.3g} GFLOP/s, "
+        f"{roofline.peak_bytes_per_s / 1e9:.3g} GB/s measured): {roofline.bound}-bound while it "
+        "computes."
+    )
 
 
 def _of(part_s: float, whole_s: float) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.core.clock import Clock, MonotonicClock
+from autotune.core.diagnosis import Inspection
 from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed
 from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Samples
 from autotune.core.text import clean, describe
@@ -46,6 +47,7 @@ from autotune.trial import messages
 from autotune.trial.answers import answer
 from autotune.trial.channel import Channel, Closed
 from autotune.trial.evaluation import evaluate
+from autotune.trial.profile import call_for, inspect, record
 from autotune.trial.program import runs_program, serve_program
 from autotune.trial.ranks import RankProcess
 from autotune.trial.step import Stepper, compose
@@ -158,6 +160,34 @@ class Instance:
         """Run the user's own items."""
         spec = self._spec
         return evaluate(self._program, self._stage, self._device, spec.config, spec.workload)
+
+    def inspect(self) -> Inspection:
+        """What its model does, and its part of the device at best."""
+        return inspect(
+            self._program,
+            self._step.staging,
+            self._device,
+            framework_device(self._spec.device_of(self._index)),
+            self._step.step,
+            micro_batches=self._spec.config.micro_batch_count,
+            alone=self._alone,
+        )
+
+    def profile(self, request: messages.Profile) -> messages.Profiled:
+        """Call for a while, the first instance of all under a profiler."""
+        if self._index or not request.folder:
+            call_for(self._step.step, request.calls, request.duration_s)
+            return messages.Profiled()
+        return record(
+            self._program,
+            self._step.staging,
+            self._device,
+            self._spec.config,
+            self._clock,
+            folder=Path(request.folder),
+            calls=request.calls,
+            duration_s=request.duration_s,
+        )
 
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
         """Call with every size, then until steady."""
@@ -283,6 +313,17 @@ class InstanceThreads:
         figures: list[dict[str, float]] = self._each(Instance.evaluate, self._instances[:1])
         return figures[0]
 
+    def inspect(self) -> Inspection:
+        """What the first instance found out about its model and its device."""
+        found: list[Inspection] = self._each(Instance.inspect, self._instances[:1])
+        return found[0]
+
+    def profile(self, request: messages.Profile) -> messages.Profiled:
+        """Let all instances call, the first under a profiler."""
+        found = self._each(lambda instance: instance.profile(request), self._instances)
+        first: messages.Profiled = found[0]
+        return first
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the error says that memory ran out, as the devices know it."""
         return isinstance(error, MemoryError) or any(
@@ -324,6 +365,10 @@ def serve(channel: Channel) -> None:
                 channel.send(messages.Warm())
             elif isinstance(request, messages.Evaluate):
                 channel.send(messages.Evaluated(process.evaluate()))
+            elif isinstance(request, messages.Inspect):
+                channel.send(messages.Inspected(process.inspect()))
+            elif isinstance(request, messages.Profile):
+                channel.send(process.profile(request))
             elif isinstance(request, messages.Measure):
                 channel.send(messages.Measured(_measure(process, request, channel.take_fds())))
     except Closed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autotune.core.diagnosis import Inspection
 from autotune.core.pipeline import Pass
 from autotune.core.records import Answers, GroupSpec, Plan, Result
 
@@ -103,6 +104,46 @@ class Evaluated:
     """Figures of the outputs by name."""
 
     figures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Let the first instance count its model's work and try its device; answered by `Inspected`."""
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What it found out."""
+
+    inspection: Inspection
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Call for a while, the first instance under a profiler; answered by `Profiled`.
+
+    Attributes:
+        folder: Where the first instance's process leaves its files; empty: it only calls, so that
+            the profiled instance has the company that it has in a trial.
+        calls: At most so many. `duration_s`: at most so long.
+    """
+
+    folder: str
+    calls: int
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Files are there, if the runtime can be profiled.
+
+    Attributes:
+        calls: That were recorded; 0 without a profiler.
+        call_s: Mean time of one of them, the profiler's own included.
+    """
+
+    calls: int = 0
+    call_s: float = 0.0
 
 
 @dataclass(frozen=True)

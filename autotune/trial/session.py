@@ -13,10 +13,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from autotune.core.clock import MonotonicClock
+from autotune.core.diagnosis import Inspection
 from autotune.core.errors import TrialError
 from autotune.core.pipeline import Pass
 from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
@@ -214,6 +216,35 @@ class ProcessSession:
         until_s = time.monotonic() + limit_s
         (reply,) = self._group.gather(messages.Evaluated, until_s=until_s, only=1)
         return reply.figures
+
+    def inspect(self, limit_s: float) -> Inspection:
+        """What the first instance's model does, and its part of the device at best.
+
+        Raises:
+            TrialError: It took longer than `limit_s`, or failed.
+        """
+        self._group.send([messages.Inspect()], only=1)
+        until_s = time.monotonic() + limit_s
+        (reply,) = self._group.gather(messages.Inspected, until_s=until_s, only=1)
+        return reply.inspection
+
+    def profile(
+        self, folder: Path, *, calls: int, duration_s: float, limit_s: float
+    ) -> tuple[int, float]:
+        """Let all instances call, the first under a profiler that leaves its files in `folder`.
+
+        Args:
+            calls: At most so many. `duration_s`: at most so long.
+        Returns:
+            How many calls were recorded, 0 if the runtime cannot be profiled, and their mean time.
+        Raises:
+            TrialError: It took longer than `limit_s`, or failed.
+        """
+        request = messages.Profile(str(folder), calls, duration_s)
+        self._group.send([request] * self._group.size)
+        until_s = time.monotonic() + limit_s
+        reply = self._group.gather(messages.Profiled, until_s=until_s)[0]
+        return reply.calls, reply.call_s
 
     def begin(self, plan: Plan) -> None:
         now_s = time.monotonic()

@@ -45,6 +45,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.core.clock import VirtualClock
+from autotune.core.diagnosis import Breakdown
 from autotune.core.errors import OutOfMemory, UsageError
 from autotune.core.records import Config, StageTimes, WorkloadSpec
 from autotune.core.units import format_size
@@ -56,6 +57,7 @@ from autotune.workloads.noise import read_noise
 DEFAULT_NOISE = 0.02  # standard deviation of a call's time, relative
 STALL_SHARE = 0.004  # calls that something outside delays
 STALL_FACTOR = (1.1, 1.5)
+PACKED_COPIES = 2  # as the source's profile shows after tuning
 SCALING = "scaling"
 
 
@@ -77,6 +79,9 @@ class CostModel:
         host_separate_s, host_packed_s: Host work per call, not shared out over instances.
         load_s: Loading the model. `base_bytes`, `item_bytes`: memory of an instance, and of
             an item in flight. These three are assumed, not fitted.
+        input_count: Input tensors, each a copy of its own unless packed.
+        traffic_s, traffic_item_s: What the device's memory needs for the weights of a call and
+            for each item; beside the work, so that the longer of both counts.
     """
 
     description: str
@@ -92,6 +97,9 @@ class CostModel:
     load_s: float
     base_bytes: int
     item_bytes: int
+    input_count: int = 28
+    traffic_s: float = 0.0
+    traffic_item_s: float = 0.0
 
     def stage_times(self, config: Config) -> StageTimes:
         """Copy and compute time of one call without noise; their sum is the latency.
@@ -108,12 +116,54 @@ class CostModel:
         return StageTimes(h2d_s=exposed_s, compute_s=count * compute_s, d2h_s=0.0)
 
     def _compute_s(self, config: Config, items: float) -> float:
-        instances, share = config.instance_count, unit_share(config.cores_per_instance)
-        item_s = self.work_item_s / share + self.idle_item_s / instances**2
-        contention_s = (instances - 1) * self.contention_s * math.sqrt(share)
-        # All instances together cannot get more done than the device's units can do.
-        device_s = instances * items * self.work_item_s
-        return max(self.launch_s + items * item_s + contention_s, device_s)
+        instances = config.instance_count
+        idle_s = self.launch_s + self._idle_s(config, items) + self._contention_s(config)
+        # All instances together cannot get more done than the device's units and memory can do.
+        device_s = instances * max(items * self.work_item_s, self._traffic_s(items))
+        return max(idle_s + self._busy_s(config, items), device_s)
+
+    def _busy_s(self, config: Config, items: float) -> float:
+        work_s = items * self.work_item_s / unit_share(config.cores_per_instance)
+        return max(work_s, self._traffic_s(items))
+
+    def _traffic_s(self, items: float) -> float:
+        return self.traffic_s + items * self.traffic_item_s
+
+    def _idle_s(self, config: Config, items: float) -> float:
+        return items * self.idle_item_s / config.instance_count**2
+
+    def _contention_s(self, config: Config) -> float:
+        share = unit_share(config.cores_per_instance)
+        return (config.instance_count - 1) * self.contention_s * math.sqrt(share)
+
+    def breakdown(self, config: Config) -> Breakdown:
+        """Where the time of one call goes, as declared; no part of it is measured."""
+        count = config.micro_batch_count
+        items, (h2d_s, compute_s, _) = config.batch_size / count, self.stage_times(config)
+        host_s, busy_s = self.host_s(config), count * self._busy_s(config, items)
+        launch_s = count * (self.launch_s + self._contention_s(config))
+        # Where the device is full, instances wait for each other's work, which is no gap.
+        waiting_s = compute_s - busy_s - launch_s - count * self._idle_s(config, items)
+        busy_s += max(waiting_s, 0.0)
+        copies = PACKED_COPIES if config.batched_h2d else self.input_count
+        copies_s = self.copy_packed_s if config.batched_h2d else self.copy_separate_s
+        own_s = max(items * self.work_item_s, self._traffic_s(items))
+        by_memory = own_s > items * self.work_item_s / unit_share(config.cores_per_instance)
+        return Breakdown(
+            span_s=h2d_s + compute_s + host_s,
+            call_count=1,
+            busy_s=busy_s,
+            h2d_s=count * (copies_s + items * self.copy_item_s),
+            h2d_alone_s=h2d_s,
+            h2d_count=count * copies,
+            idle_s=compute_s - busy_s + host_s,
+            gap_s=compute_s - busy_s,
+            host_s=host_s,
+            memory_share=1.0 if by_memory else 0.0,
+            per_call_s=copies_s + launch_s + host_s + (count * self.traffic_s if by_memory else 0),
+            copy_overhead_s=copies_s / copies,
+            shared_s=host_s / config.instance_count + count * own_s + self.contention_s,
+        )
 
     def latency_s(self, config: Config) -> float:
         """From the start of the copies until the result is there."""
@@ -171,6 +221,12 @@ def unit_share(cores_per_instance: int | str) -> float:
             f'"{CUBE_COUNT}|{VECTOR_COUNT}", a count up to {CUBE_COUNT}, or "all"'
         )
     return counts[0] / CUBE_COUNT
+
+
+def declared_breakdown(spec: WorkloadSpec, config: Config) -> Breakdown:
+    """Where the time of one call goes by the workload's cost model."""
+    check(spec)
+    return COST_MODELS[spec.model].breakdown(config)
 
 
 def check(spec: WorkloadSpec) -> None:

@@ -5,30 +5,33 @@ from __future__ import annotations
 import pytest
 
 from autotune.core.diagnosis import Breakdown
-from autotune.results.bottleneck import find_bottleneck
+from autotune.results.bottleneck import diagnose
 
 
 def test_many_copies_ask_for_batching() -> None:
     # The vendor's recommender: 28 copies, 0.740 of 1.383 ms, the device idle meanwhile.
-    found = find_bottleneck(
+    found = diagnose(
         Breakdown(
             span_s=1.383e-3, call_count=1, busy_s=0.6e-3, h2d_s=0.74e-3, h2d_alone_s=0.74e-3,
             h2d_count=28, idle_s=0.043e-3, gap_count=10, kernel_count=11, median_kernel_s=3e-6,
-        )
+        ),
+        source="files",
     )  # fmt: skip
     assert (found.part, found.knob) == ("h2d", "batched_h2d")
     # It measured 131,191 after 74,555 items/s (1.76x) at this batch size.
-    assert found.predicted_gain == pytest.approx(1.76, rel=0.25)
+    assert found.forecast is not None
+    assert found.forecast.gain == pytest.approx(1.76, rel=0.25)
     assert "28 copies to the device, 28 per call: 53.5% of the time." in found.sentences
 
 
 def test_short_kernels_with_gaps_ask_for_a_larger_batch() -> None:
-    found = find_bottleneck(
+    found = diagnose(
         Breakdown(
             span_s=17.89, busy_s=1.827, gap_count=539_998, gap_s=16.0, idle_s=15.5,
             h2d_s=0.5, h2d_alone_s=0.5, h2d_count=2, call_count=1, kernel_count=539_999,
             median_kernel_s=3e-6,
-        )
+        ),
+        source="files",
     )  # fmt: skip
     assert (found.part, found.knob) == ("gaps", "batch_size")
     assert "539,998 gaps between operators, 16.0 s in all." in found.sentences
