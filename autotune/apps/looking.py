@@ -83,8 +83,8 @@ class Looker:
         kind = self.resolved.space.workload.kind
         if WORKLOADS[kind].runs not in ("child", "virtual"):
             raise UsageError(
-                f"workload {kind}: it hands over figures, and what its calls do is not seen; "
-                "profile it by its own means and read that with --profile DIR"
+                f"workload {kind}: what its calls do is not seen from here; profile it by its own "
+                "means and read that with --profile DIR"
             )
         self.view.confirming(f"looking at {config_text(config)}")
         with self._session(config) as session:

@@ -313,16 +313,18 @@ class InstanceThreads:
         figures: list[dict[str, float]] = self._each(Instance.evaluate, self._instances[:1])
         return figures[0]
 
-    def inspect(self) -> Inspection:
-        """What the first instance found out about its model and its device."""
-        found: list[Inspection] = self._each(Instance.inspect, self._instances[:1])
-        return found[0]
-
-    def profile(self, request: messages.Profile) -> messages.Profiled:
-        """Let all instances call, the first under a profiler."""
-        found = self._each(lambda instance: instance.profile(request), self._instances)
-        first: messages.Profiled = found[0]
-        return first
+    def look(
+        self, request: messages.Inspect | messages.Profile
+    ) -> messages.Inspected | messages.Profiled:
+        """Inspect the first instance, or let all call with the first under a profiler."""
+        if isinstance(request, messages.Inspect):
+            found: list[Inspection] = self._each(Instance.inspect, self._instances[:1])
+            return messages.Inspected(found[0])
+        profile = request
+        profiled: list[messages.Profiled] = self._each(
+            lambda instance: instance.profile(profile), self._instances
+        )
+        return profiled[0]
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the error says that memory ran out, as the devices know it."""
@@ -365,10 +367,9 @@ def serve(channel: Channel) -> None:
                 channel.send(messages.Warm())
             elif isinstance(request, messages.Evaluate):
                 channel.send(messages.Evaluated(process.evaluate()))
-            elif isinstance(request, messages.Inspect):
-                channel.send(messages.Inspected(process.inspect()))
-            elif isinstance(request, messages.Profile):
-                channel.send(process.profile(request))
+            elif isinstance(request, (messages.Inspect, messages.Profile)):
+                assert isinstance(process, InstanceThreads), "ranks are not looked into"
+                channel.send(process.look(request))
             elif isinstance(request, messages.Measure):
                 channel.send(messages.Measured(_measure(process, request, channel.take_fds())))
     except Closed:

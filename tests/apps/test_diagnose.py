@@ -72,7 +72,7 @@ def test_one_configuration_of_a_study(tmp_path: Path) -> None:
 
 def test_an_outside_program_cannot_be_looked_into(tmp_path: Path) -> None:
     space = load_text("workload: {command: [true]}\n", str(tmp_path / "space.yaml"))
-    with pytest.raises(UsageError, match="hands over figures"):
+    with pytest.raises(UsageError, match="not seen from here"):
         diagnose_space(space)
 
 
