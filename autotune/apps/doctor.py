@@ -37,6 +37,7 @@ PACKAGES = (
     "onnxruntime",
     "openvino",
     "mindspore",
+    "aiohttp",
     "psycopg",
 )
 

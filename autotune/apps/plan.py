@@ -82,6 +82,11 @@ def read_basics(study: str, options: PlanOptions) -> Basics:
     result = load_result(study, options.studies_dir, options.storage)
     if not result.has_figures:
         raise AutotuneError(f"study {study} has no measured trial to plan by; run it first")
+    if any(r.measurement and r.measurement.failed_count is not None for r in result.records):
+        raise UsageError(
+            f"study {study} is of a server that queues by itself, of which a plan knows too "
+            "little; each device holds the rate that the study has shown"
+        )
     limits = _limits(result, options.limits)
     wanted = Wanted(
         rate_per_s=options.rate_per_s,

@@ -82,7 +82,13 @@ def resolve(space: SearchSpace) -> Resolved:
             f"load.{space.objective.load.kind}: {kind} hands over figures, and nothing arrives; "
             "write load: {closed: {}}"
         )
+    if WORKLOADS[kind].runs == "server" and not space.objective.load.is_queued:
+        raise UsageError(
+            "load: a server has to be told how requests come: {closed: {clients: 16}}, "
+            "{poisson: {rate: max}} with a limit on a latency, or {poisson: {rate: 50/s}}"
+        )
     check_load(space.objective.load, space.trial.duration_s)
+    _check_series(space)
     on_virtual_clock = WORKLOADS[kind].runs == "virtual" or kind in ORIGINS
     name = "simulated" if on_virtual_clock and space.device == "auto" else space.device
     info = find_device(name)
@@ -90,8 +96,9 @@ def resolve(space: SearchSpace) -> Resolved:
         grid = read_grid(space.workload.model)
         _check_columns(grid, space.objective)
         space = space.on_grid(grid.rows)
-    if kind == "command":
+    if WORKLOADS[kind].is_outside:
         _check_placeholders(space)
+    if kind == "command":
         space = _with_existing_files(space)
     rules = info.rules if WORKLOADS[kind].runs == "child" else ()
     if WORKLOADS[kind].runs == "ranks":
@@ -127,6 +134,16 @@ def _ranks_rules(space: SearchSpace, info: DeviceInfo) -> tuple[str, ...]:
         forward_only=bool(space.workload.options.get("forward_only")),
     )
     return tuple(layout_rules(bounds, [str(c) for c in split.choices] if split else []))
+
+
+def _check_series(space: SearchSpace) -> None:
+    """Refuse limits and goals on what only streamed answers have."""
+    if WORKLOADS[space.workload.kind].is_outside:
+        return
+    limited = [limit.metric for limit in space.objective.limits]
+    for name in (*limited, *(goal.metric for goal in space.objective.goals)):
+        if METRICS[name].series != "latency":
+            raise UsageError(f"{name} is of streamed answers: it needs workload.server")
 
 
 def _limits_notes(objective: Objective) -> Iterator[str]:
@@ -341,8 +358,8 @@ def _check_columns(grid: Grid, objective: Objective) -> None:
 
 def _workload_text(space: SearchSpace) -> str:
     workload = space.workload
-    if workload.kind == "command":
-        return f"{command.program_name(workload)} (command)"
+    if WORKLOADS[workload.kind].is_outside:
+        return f"{command.program_name(workload)} ({workload.kind})"
     model = workload.model
     if workload.kind in ORIGINS:
         return f"{Path(model).name} ({workload.kind})"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune.core.records import Load
+from autotune.core.records import Load, Series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +18,27 @@ class Metric:
         field: The field of `Measurement` that holds it.
         unit: Kind of unit, a key of `units.UNITS_BY_KIND`.
         better: Which way is better; a limit is a maximum for "lower", a minimum for "higher".
-        quantile: For a latency quantile, that quantile, else None.
+        quantile: For a quantile over requests, that quantile, else None.
+        series: Which time of every request the quantile is of, see `Samples.series`.
     """
 
     field: str
     unit: str
     better: Literal["lower", "higher"]
     quantile: float | None = None
+    series: Series = "latency"
+
+
+def _per_request(series: Series) -> dict[str, Metric]:
+    """Mean and quantiles of one of the times that a streamed answer has."""
+    quantiles = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    mean = Metric(field=f"{series}_mean_s", unit="duration", better="lower", series=series)
+    return {f"{series}_mean": mean} | {
+        f"{series}_{name}": Metric(
+            field=f"{series}_{name}_s", unit="duration", better="lower", quantile=q, series=series
+        )
+        for name, q in quantiles.items()
+    }
 
 
 METRICS: dict[str, Metric] = {
@@ -33,7 +47,10 @@ METRICS: dict[str, Metric] = {
     "latency_p90": Metric(field="latency_p90_s", unit="duration", better="lower", quantile=0.9),
     "latency_p99": Metric(field="latency_p99_s", unit="duration", better="lower", quantile=0.99),
     "latency_p999": Metric(field="latency_p999_s", unit="duration", better="lower", quantile=0.999),
+    **_per_request("ttft"),
+    **_per_request("tpot"),
     "throughput": Metric(field="throughput_items_per_s", unit="rate", better="higher"),
+    "token_rate": Metric(field="throughput_tokens_per_s", unit="rate", better="higher"),
     "arrival_rate": Metric(field="arrival_rate_per_s", unit="rate", better="higher"),
     "memory_peak": Metric(field="memory_peak_bytes", unit="size", better="lower"),
     "power": Metric(field="power_w", unit="power", better="lower"),

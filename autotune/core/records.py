@@ -15,6 +15,9 @@ from autotune.core.pipeline import PipelineFigures, RankTrace
 SCHEMA_VERSION = 1
 
 Scalar = Union[bool, int, float, str]
+Series = Literal["latency", "ttft", "tpot"]
+"""Times that every request has; the last two where its answer is streamed in tokens."""
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -398,6 +401,13 @@ class Samples:
             call were never served.
         rate_per_s: Arrivals per second that were asked for, None if none were.
         clients: Of a closed load with so many clients, else None.
+        ttft_s, tpot_s: Of a request whose answer is streamed: from when it was due until its first
+            token, and from one token to the next on average (NaN where there is only one).
+            `token_count`: tokens of the answer. None where nothing is streamed.
+        in_server: The calls are requests to a server that queues and batches by itself: their
+            times include the waiting there.
+        failures: Requests that were not answered as they should be, by what came instead; they
+            count as never served.
         telemetry: What the device told of itself meanwhile (`devices.readings.summed_up`).
     """
 
@@ -415,10 +425,15 @@ class Samples:
     d2h_s: Floats | None = None
     first_request: Ints | None = None
     late_s: Floats | None = None
+    ttft_s: Floats | None = None
+    tpot_s: Floats | None = None
+    token_count: Ints | None = None
     run_queue_wait_s: tuple[float, ...] = ()
     arrivals_s: tuple[Floats, ...] = ()
     rate_per_s: float | None = None
     clients: int | None = None
+    in_server: bool = False
+    failures: Mapping[str, int] = field(default_factory=dict)
     facts: tuple[InstanceFacts, ...] = ()
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
@@ -441,14 +456,41 @@ class Samples:
         if self.first_request is None:
             # Not by time alone: fresh sessions on virtual clocks all begin at zero.
             return self.latency_s[np.lexsort((self.end_s, self.window))]
-        ends_s = [np.full(arrivals.size, np.inf) for arrivals in self.arrivals_s]
-        for index, ended_s in enumerate(ends_s):
+        arrivals_s = np.concatenate([*self.arrivals_s, np.empty(0)])
+        return np.asarray(self._by_request(self.end_s) - arrivals_s)
+
+    def series(self, name: Series) -> Floats | None:
+        """One of the times that every request has, in the order of arrival; None if unknown.
+
+        Infinite for a request that was never served; a request without such a time (one token has
+        none per further token) is left out.
+        """
+        if name == "latency":
+            return self.request_latency_s()
+        times_s = self.aligned(name)
+        return None if times_s is None else np.asarray(times_s[~np.isnan(times_s)])
+
+    def aligned(self, name: Series) -> Floats | None:
+        """The same with NaN for a request that has no such time, so that series can be paired."""
+        if name == "latency":
+            return self.request_latency_s()
+        times_s = self.ttft_s if name == "ttft" else self.tpot_s
+        if times_s is None:
+            return None
+        if self.first_request is None:
+            return np.asarray(times_s[np.lexsort((self.end_s, self.window))])
+        return self._by_request(times_s)
+
+    def _by_request(self, of_calls: Floats) -> Floats:
+        """A figure of every call as one of every request, infinite where there was no call."""
+        assert self.first_request is not None
+        figures = [np.full(arrivals.size, np.inf) for arrivals in self.arrivals_s]
+        for index, own_figures in enumerate(figures):
             own = self.window == index
             counts, firsts = self.item_count[own], self.first_request[own]
             offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            ended_s[np.repeat(firsts, counts) + offsets] = np.repeat(self.end_s[own], counts)
-        pairs = zip(ends_s, self.arrivals_s, strict=True)
-        return np.concatenate([end - arrival for end, arrival in pairs] or [np.empty(0)])
+            own_figures[np.repeat(firsts, counts) + offsets] = np.repeat(of_calls[own], counts)
+        return np.concatenate([*figures, np.empty(0)])
 
     def of_window(self, index: int) -> Samples:
         """The calls of one window."""
@@ -470,7 +512,7 @@ class Samples:
 SAMPLE_ARRAYS = (
     "window", "instance", "due_s", "start_s", "end_s", "item_count",
     "cpu_s", "switch_count", "fault_count", "h2d_s", "compute_s", "d2h_s",
-    "first_request", "late_s",
+    "first_request", "late_s", "ttft_s", "tpot_s", "token_count",
 )  # fmt: skip
 
 
@@ -509,11 +551,14 @@ class Measurement:
 
     Attributes:
         throughput_items_per_s: Items per second of wall-clock time, with its 95 % interval.
-        throughput_tokens_per_s: The same in tokens, padding not counted; None without lengths.
+        throughput_tokens_per_s: The same in tokens, padding not counted; of a server that streams
+            those of its answers. None without either.
         arrival_rate_per_s: Requests per second that arrived under an open load; where the rate
             is sought, the highest that holds.
         latency_*_s: Of one call, of one request under an open load, from due to end;
             nearest-rank quantiles.
+        ttft_*_s, tpot_*_s: Time to the first token of an answer, and from token to token.
+        failed_count: Requests that a server did not answer as it should, None without a server.
         output_difference: Largest difference of an output from the baseline's on the same items,
             relative to the size of the output; None if it was not compared.
         canary_ratio: Speed of the machine around the measurement, relative to the best that was
@@ -537,6 +582,15 @@ class Measurement:
     latency_p90_s: float | None = None
     latency_p99_s: float | None = None
     latency_p999_s: float | None = None
+    ttft_mean_s: float | None = None
+    ttft_p50_s: float | None = None
+    ttft_p90_s: float | None = None
+    ttft_p99_s: float | None = None
+    tpot_mean_s: float | None = None
+    tpot_p50_s: float | None = None
+    tpot_p90_s: float | None = None
+    tpot_p99_s: float | None = None
+    failed_count: int | None = None
     h2d_mean_s: float | None = None
     h2d_p99_s: float | None = None
     compute_mean_s: float | None = None

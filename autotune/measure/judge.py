@@ -11,11 +11,12 @@ from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Measurement, Reported, Result, Samples, Verdict
 from autotune.core.units import format_duration, format_quantity
-from autotune.measure.noise import QUIET, measured_s, speed_left, utilisation
+from autotune.measure.noise import QUIET, in_flight, measured_s, speed_left, utilisation
 from autotune.measure.tail import Status, judge_tail, variance_floor_for
 
 SEARCH_ALPHA = 0.05
 DOUBT = 0.75  # on the estimate of what noise took: it may have come and gone
+MAX_FAILED_SHARE = 0.01  # of a server's requests
 TYPICAL = 0.5  # quantile of the calls that a passing disturbance leaves alone
 
 
@@ -43,7 +44,7 @@ def judge(
     Raises:
         UsageError: A limit is on a figure that no measuring on this device tells.
     """
-    missing = _missing_metric(result, measurement, objective)
+    missing = _missing_metric(result, measurement, objective) or _failed_requests(result, objective)
     if missing:
         return Verdict(outcome=Outcome.WRONG_OUTPUT, reasons=(missing,))
     judged = {
@@ -79,6 +80,19 @@ def _missing_metric(result: Result, measurement: Measurement, objective: Objecti
         if getattr(measurement, METRICS[name].field) is None:
             return f"expected metric {name}, which the measurement does not have"
     return ""
+
+
+def _failed_requests(result: Result, objective: Objective) -> str:
+    """Why a server's figures are none, where no limit on a tail counts its failed requests."""
+    if not isinstance(result, Samples) or not result.failures:
+        return ""
+    quantiles = [METRICS[limit.metric].quantile or 0.0 for limit in objective.limits]
+    failed = sum(result.failures.values())
+    share = failed / (failed + int(result.item_count.sum()))
+    if share <= MAX_FAILED_SHARE or max(quantiles, default=0.0) >= 1.0 - MAX_FAILED_SHARE:
+        return ""
+    what = max(result.failures, key=lambda name: result.failures[name])
+    return f"{share:.2g} of the requests failed ({failed}): {what}"
 
 
 def _judge_limit(
@@ -118,7 +132,9 @@ def _needed_for_rate_s(limit: Limit, measurement: Measurement) -> float | None:
 def _judge_quantile(
     limit: Limit, samples: Samples, quantile: float, excess: float, alpha: float
 ) -> LimitJudgement:
-    over = samples.request_latency_s() > limit.bound
+    times_s = samples.series(METRICS[limit.metric].series)
+    assert times_s is not None, "a figure that is known has its times"
+    over = times_s > limit.bound
     tail = judge_tail(over, quantile=quantile, alpha=alpha, variance_floor=variance_floor(samples))
     if tail.status == "pass":
         return LimitJudgement("pass", excess, "")
@@ -170,6 +186,8 @@ def variance_floor(samples: Samples) -> float:
     """
     if not samples.is_queued or samples.item_count.size == 0:
         return 1.0
+    if samples.in_server:  # its batches are not seen: what is there together goes together
+        return max(1.0, in_flight(samples))
     if samples.clients is not None:
         return variance_floor_for(max_batch=max(samples.clients, int(samples.item_count.max())))
     return variance_floor_for(

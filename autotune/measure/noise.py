@@ -138,6 +138,8 @@ def _canary_signs(canary_ratio: float | None) -> Iterator[_Sign]:
 
 def _phase_signs(samples: Samples, is_first: bool) -> Iterator[_Sign]:
     """What the course of the call times within the window says: cold, drifting, or unstable."""
+    if samples.in_server and samples.rate_per_s is not None:
+        return  # its queue is part of every call: that it grows is a finding, not noise
     medians = phase_medians(samples)
     if medians is None or (ratio := max(medians) / min(medians)) <= MAX_PHASE_RATIO:
         return
@@ -172,6 +174,8 @@ def _warnings(samples: Samples) -> tuple[str, ...]:
         warnings.append("call times had not settled when the warm-up ended")
     if samples.is_queued and any(fact.pads for fact in samples.facts):
         warnings.append("every call runs a whole batch, padded where fewer requests were waiting")
+    for what, count in samples.failures.items():
+        warnings.append(f"{count} requests failed: {what}")
     if unserved := unserved_count(samples):
         warnings.append(f"{unserved} requests were never served; they count as over any limit")
     return tuple(warnings)
@@ -194,6 +198,15 @@ def unserved_count(samples: Samples) -> int:
     """Requests of an open load that had not been served when the measuring ended."""
     arrived = sum(arrivals.size for arrivals in samples.arrivals_s)
     return arrived - int(samples.item_count.sum()) if samples.is_queued else 0
+
+
+def in_flight(samples: Samples) -> float:
+    """Requests that a server had at a time, on average over time (Little's law)."""
+    spans_s = sum(
+        float(np.ptp(np.concatenate([samples.due_s[own], samples.end_s[own]])))
+        for own in (samples.window == window for window in np.unique(samples.window))
+    )
+    return float(samples.latency_s.sum()) / spans_s if spans_s > 0 else 1.0
 
 
 def utilisation(samples: Samples) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -46,7 +47,14 @@ def _pooled_samples(parts: Sequence[Samples]) -> Samples:
     }
     waits = tuple(wait for part in parts for wait in part.run_queue_wait_s)
     arrivals_s = tuple(arrivals for part in parts for arrivals in part.arrivals_s)
-    return replace(parts[-1], **arrays, run_queue_wait_s=waits, arrivals_s=arrivals_s)
+    failures = sum((Counter(part.failures) for part in parts), Counter[str]())
+    return replace(
+        parts[-1],
+        **arrays,
+        run_queue_wait_s=waits,
+        arrivals_s=arrivals_s,
+        failures=dict(failures),
+    )
 
 
 def _pooled_reports(parts: Sequence[Reported]) -> Reported:

@@ -27,12 +27,22 @@ from autotune.core.records import Floats, Load, Plan, Samples, Window
 from autotune.measure.arrivals import arrival_times
 from autotune.measure.engine import DRAIN_S, size_ladder
 from autotune.measure.queueing import ServiceTimes, simulate, simulations
+from autotune.measure.server_rate import (
+    ServerLimit,
+    calibrated,
+    floor_of,
+    judged,
+    over_limits,
+    severity_s,
+)
 from autotune.measure.tail import Status, judge_tail, variance_ratio
 
 LADDER_SIZES = 6
+SERVER_LADDER_SIZES = 4  # bursts of requests that may take seconds each
 LADDER_S = 0.6  # for the calls back to back, all sizes together
 PILOT_S = 3.0
 PILOT_SHARE = 0.93  # of the rate at which the simulation meets the limit
+MAX_PILOTS, PILOT_TOLERANCE = 4, 1.1  # at a server, of which the simulation is only a likeness
 MAX_STRETCH = 4  # of the window where the share over the limit changes slowly with the rate
 WORTHWHILE_SHARE = 0.88  # of the limit's rate; a target below that is worth a longer window
 LOOKS = (0.25, 0.5, 1.0)  # shares of the window after which it is judged
@@ -69,6 +79,8 @@ class RateGoal:
         limit_s: Latency that a share `quantile` of the requests must keep.
         others: Further such limits, each as (latency in seconds, quantile); `binding` picks one.
         servers: Instances on the queue.
+        server_limits: Of a server that queues by itself, all limits that it has to keep; then the
+            simulated queue is no more than a likeness of it (see `server_rate`).
         window_s: Time at one rate, up to `MAX_STRETCH` times as long where the limit needs it.
         proves: False: the pilot window is the last; the rate is an estimate.
         alpha: Sets the margin of a pass. With 0.01, 0 to 4 of 100 simulated studies recommend a
@@ -85,6 +97,7 @@ class RateGoal:
     max_batch: int
     max_delay_s: float = 0.0
     servers: int = 1
+    server_limits: tuple[ServerLimit, ...] = ()
     window_s: float = 20.0
     proves: bool = True
     alpha: float = 0.01
@@ -138,6 +151,8 @@ class Evidence:
         target: For the next window.
         over_count, request_count: Requests over the limit, and all, of this window.
         status: Whether the rate holds, by all looks at it together.
+        overs: Of a look at a server, which requests were over each of its limits, and `floor`,
+            samples that count as one.
         share: Estimate of the long-run share over the limit, by all looks at the rate; `spread`
             is its standard deviation and `replay` that of a replay of finite length.
     """
@@ -151,6 +166,8 @@ class Evidence:
     over_count: int = 0
     request_count: int = 0
     status: Status = "undecided"
+    overs: tuple[npt.NDArray[np.bool_], ...] = ()
+    floor: float = 1.0
     share: float = 0.0
     spread: float = 0.0
     replay: float = 0.0
@@ -199,7 +216,7 @@ def next_plan(goal: RateGoal, history: Sequence[Evidence]) -> Plan | None:
     target = last.target
     if target.rate_per_s <= 0.0 or (last.kind != "look" and target.rate_per_s < goal.worth_per_s):
         return None
-    if last.kind == "ladder":
+    if last.kind == "ladder" or _wants_pilot(goal, history):
         rate = PILOT_SHARE * target.limit_rate_per_s
         return window_plan(goal, rate, min(PILOT_S, goal.window_s), number=0)
     if not goal.proves:
@@ -210,6 +227,15 @@ def next_plan(goal: RateGoal, history: Sequence[Evidence]) -> Plan | None:
     rate, duration_s = rate_and_time
     number = 1 + sum(e.kind == "look" for e in history)
     return window_plan(goal, rate, duration_s, number)
+
+
+def _wants_pilot(goal: RateGoal, history: Sequence[Evidence]) -> bool:
+    """True if the last pilot at a server was far from where its limits now seem to be met."""
+    pilots = [e for e in history if e.kind == "pilot"]
+    if not goal.server_limits or history[-1].kind != "pilot" or len(pilots) >= MAX_PILOTS:
+        return False
+    ratio = PILOT_SHARE * history[-1].target.limit_rate_per_s / history[-1].rate_per_s
+    return abs(math.log(ratio)) > math.log(PILOT_TOLERANCE)
 
 
 def check_plan(goal: RateGoal, history: Sequence[Evidence], number: int) -> Plan | None:
@@ -239,9 +265,13 @@ def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: S
     times_s = samples.end_s - samples.start_s
     duration_s = sum(window.duration_s or 0.0 for window in plan.windows)
     if not history:
+        if goal.server_limits:
+            times_s = severity_s(samples, goal.server_limits)
         service = ServiceTimes.fit(samples.item_count, times_s, least=1)
         target = find_target(goal, service)
         return Evidence(kind="ladder", duration_s=duration_s, service=service, target=target)
+    if goal.server_limits:
+        return _seen_at_server(goal, history, plan, samples)
     service = history[-1].service.refitted(samples.item_count, times_s)
     rate = plan.load.rate_per_s or 0.0
     latency_s = samples.request_latency_s()
@@ -258,6 +288,46 @@ def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: S
     if evidence.kind == "pilot":
         return evidence
     return _judged(goal, [*_looks_at(history, rate), evidence])
+
+
+def _seen_at_server(
+    goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: Samples
+) -> Evidence:
+    """What an open window at a server says; a pilot until the likeness fits."""
+    rate = plan.load.rate_per_s or 0.0
+    severe_s = severity_s(samples, goal.server_limits)
+    service = history[-1].service
+    if severe_s.size == samples.arrivals_s[0].size:
+        service = calibrated(service, samples.arrivals_s[0], severe_s, max_batch=goal.max_batch)
+    is_pilot = history[-1].kind == "ladder" or _wants_pilot(goal, history)
+    evidence = Evidence(
+        kind="pilot" if is_pilot else "look",
+        rate_per_s=rate,
+        seed=plan.arrival_seed,
+        duration_s=sum(window.duration_s or 0.0 for window in plan.windows),
+        service=service,
+        target=find_target(goal, service, history[-1].target.limit_rate_per_s),
+        over_count=int((severe_s > goal.limit_s).sum()),
+        request_count=samples.arrivals_s[0].size,
+        overs=over_limits(samples, goal.server_limits),
+        floor=floor_of(samples),
+    )
+    if is_pilot:
+        return evidence
+    looks = [*_looks_at(history, rate), evidence]
+    status, worst, allowed = judged(
+        [look.overs for look in looks],
+        goal.server_limits,
+        alpha=goal.alpha,
+        floor=max(look.floor for look in looks),
+    )
+    scale = goal.allowed / allowed
+    return replace(
+        evidence,
+        status=status,
+        share=worst.estimate * scale,
+        spread=(worst.upper - worst.estimate) * scale / goal.sigmas,
+    )
 
 
 def conclude(goal: RateGoal, history: Sequence[Evidence]) -> Finding:
@@ -335,7 +405,8 @@ def simulated_latency_s(goal: RateGoal, service: ServiceTimes, rate_per_s: float
 
 def _ladder_plan(goal: RateGoal) -> Plan:
     sizes = size_ladder(goal.max_batch)
-    picks = np.unique(np.linspace(0, len(sizes) - 1, min(LADDER_SIZES, len(sizes))).round())
+    count = SERVER_LADDER_SIZES if goal.server_limits else LADDER_SIZES
+    picks = np.unique(np.linspace(0, len(sizes) - 1, min(count, len(sizes))).round())
     each_s = LADDER_S / picks.size
     windows = tuple(Window(duration_s=each_s, item_count=sizes[int(i)]) for i in picks)
     return Plan(windows=windows, deadline_s=goal.deadline_s)

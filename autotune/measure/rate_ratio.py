@@ -16,15 +16,21 @@ from typing import NamedTuple
 from autotune.core.records import Floats, Ints
 from autotune.measure.queueing import ServiceTimes
 from autotune.measure.rate import RateGoal, limit_rate
+from autotune.measure.server_rate import calibrated
 
 MIN_CALLS = 20  # a round with fewer says nothing of slow calls
 
 
 class Calls(NamedTuple):
-    """Items and times of the calls that a configuration made in one round."""
+    """Items and times of the calls that a configuration made in one round.
+
+    Attributes:
+        arrivals_s: Of requests to a server, whose times include the waiting there; else None.
+    """
 
     items: Ints
     times_s: Floats
+    arrivals_s: Floats | None = None
 
 
 def round_rates(goal: RateGoal, base: ServiceTimes, rounds: Sequence[Calls]) -> tuple[float, ...]:
@@ -34,12 +40,15 @@ def round_rates(goal: RateGoal, base: ServiceTimes, rounds: Sequence[Calls]) -> 
         base: Call times of sizes that a round has not met; they move with its nearest.
     """
     rates: list[float] = []
-    for items, times_s in rounds:
+    for items, times_s, arrivals_s in rounds:
         if times_s.size < MIN_CALLS:
             rates.append(0.0)
             continue
-        service = base.refitted(items, times_s)
-        service = replace(service, residuals=times_s / service.median_s(items))
+        if arrivals_s is not None:
+            service = calibrated(base, arrivals_s, times_s, max_batch=goal.max_batch)
+        else:
+            service = base.refitted(items, times_s)
+            service = replace(service, residuals=times_s / service.median_s(items))
         rates.append(limit_rate(goal, service, max(rates, default=0.0)))
     return tuple(rates)
 

@@ -10,13 +10,22 @@ from typing import Any
 import numpy as np
 
 from autotune.core.errors import WrongOutput
-from autotune.core.records import Floats, InstanceFacts, Measurement, Reported, Result, Samples
+from autotune.core.records import (
+    Floats,
+    InstanceFacts,
+    Measurement,
+    Reported,
+    Result,
+    Samples,
+    Series,
+)
 from autotune.measure.noise import measured_s, run_queue_wait_ratio, trust_of
 from autotune.measure.pipeline_timeline import figures_of
 from autotune.measure.tail import quantile
 
 MAX_BLOCKS = 20  # of calls, for the interval of the throughput
 MIN_CALLS_PER_BLOCK = 4
+PER_TOKEN: tuple[Series, ...] = ("ttft", "tpot")
 POSITIVE_FIELDS = (
     "throughput_items_per_s",
     "arrival_rate_per_s",
@@ -75,7 +84,7 @@ def _from_samples(samples: Samples) -> Measurement:
     return Measurement(
         throughput_items_per_s=rate,
         throughput_ci95_items_per_s=interval,
-        throughput_tokens_per_s=_in_tokens(rate, facts),
+        throughput_tokens_per_s=_in_tokens(rate, samples),
         arrival_rate_per_s=samples.rate_per_s,
         call_count=int(samples.start_s.size),
         latency_mean_s=float(latency_s.mean()),
@@ -83,6 +92,8 @@ def _from_samples(samples: Samples) -> Measurement:
         latency_p90_s=quantile(latency_s, 0.9),
         latency_p99_s=quantile(latency_s, 0.99),
         latency_p999_s=quantile(latency_s, 0.999),
+        **_per_token_figures(samples),
+        failed_count=sum(samples.failures.values()) if samples.in_server else None,
         **_stage_figures(samples),
         copies_per_call=facts[0].copies_per_call if facts else None,
         memory_peak_bytes=_total_memory(facts),
@@ -183,9 +194,24 @@ def _stage_figures(samples: Samples) -> dict[str, Any]:
     return figures
 
 
-def _in_tokens(rate: float, facts: tuple[InstanceFacts, ...]) -> float | None:
+def _per_token_figures(samples: Samples) -> dict[str, Any]:
+    """Mean and quantiles of the times that streamed answers have, as far as they have any."""
+    figures: dict[str, Any] = {}
+    for series in PER_TOKEN:
+        times_s = samples.series(series)
+        if times_s is None or times_s.size == 0:
+            continue
+        figures[f"{series}_mean_s"] = float(times_s.mean())
+        for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            figures[f"{series}_{name}_s"] = quantile(times_s, q)
+    return figures
+
+
+def _in_tokens(rate: float, samples: Samples) -> float | None:
     """Items per second in tokens; instances take turns with the same requests."""
-    tokens = facts[0].tokens_per_item if facts else None
+    if samples.token_count is not None:
+        return rate * float(samples.token_count.sum()) / float(samples.item_count.sum())
+    tokens = samples.facts[0].tokens_per_item if samples.facts else None
     return None if tokens is None else rate * tokens
 
 

@@ -25,7 +25,13 @@ _LABELS = {
     "latency_p90": "P90 latency",
     "latency_p99": "P99 latency",
     "latency_p999": "P99.9 latency",
+    **{
+        f"{short}_{name}": f"{word}{what}"
+        for short, what in (("ttft", "time to first token"), ("tpot", "time per output token"))
+        for name, word in (("mean", "mean "), ("p50", "P50 "), ("p90", "P90 "), ("p99", "P99 "))
+    },
     "throughput": "throughput",
+    "token_rate": "tokens per second",
     "arrival_rate": "arrival rate",
     "memory_peak": "peak memory",
     "power": "power",

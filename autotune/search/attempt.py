@@ -15,7 +15,6 @@ from autotune.core.records import (
     Measurement,
     Plan,
     RateFacts,
-    Reported,
     Result,
     Samples,
     TrialRecord,
@@ -34,6 +33,7 @@ from autotune.space.search_space import SearchSpace, TrialOptions
 from autotune.trial.group import group_spec, trial_plan
 from autotune.trial.rate_search import RateResult, rate_goal, search_rate
 from autotune.trial.session import Launcher, Session, open_session
+from autotune.workloads import WORKLOADS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +160,9 @@ def _settled(
         except TrialTimeout:
             break  # it was the extension that took too long
         result = pooled([result, further])
-    if verdict.outcome is Outcome.WRONG_OUTPUT and isinstance(result, Reported):
-        raise WrongOutput(f"{verdict.reasons[0]}{result.again}", log_tail=result.log_tail)
+    if verdict.outcome is Outcome.WRONG_OUTPUT:
+        again, tail = ("", "") if isinstance(result, Samples) else (result.again, result.log_tail)
+        raise WrongOutput(f"{verdict.reasons[0]}{again}", log_tail=tail)
     return result, measurement, verdict
 
 
@@ -197,7 +198,13 @@ def _doubled(plan: Plan, look: int) -> Plan:
 def _with_rate(config: Config, space: SearchSpace, session: Session, until_s: float) -> RateResult:
     """The configuration's own highest rate, estimated: a trial is too short to prove it."""
     window_s = space.trial.duration_s or TrialOptions().duration_s or 0.0
-    goal = rate_goal(config, space.objective, window_s=window_s, seed=space.trial.seed)
+    goal = rate_goal(
+        config,
+        space.objective,
+        window_s=window_s,
+        seed=space.trial.seed,
+        in_server=WORKLOADS[space.workload.kind].runs == "server",
+    )
     return search_rate(
         session,
         replace(goal, proves=False),

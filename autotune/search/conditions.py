@@ -12,6 +12,7 @@ from autotune.core.objective import METRICS, Objective
 from autotune.core.records import FILE_RUNTIMES, WorkloadSpec
 from autotune.core.units import format_quantity
 from autotune.devices.base import DeviceInfo
+from autotune.space.command import words_of
 from autotune.space.runtimes import runtimes_of
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import is_file
@@ -133,7 +134,7 @@ def _runtime_versions(space: SearchSpace) -> dict[str, str]:
 
 def _content(workload: WorkloadSpec) -> dict[str, str]:
     """Digests of the files it is made of, since a changed one is another workload."""
-    if workload.kind == "command":
+    if workload.options.get("command"):
         return _programs(workload)
     own = {} if workload.data is None else {"data file": _digest(Path(workload.data.file))}
     return {**own, **model_digests(workload.model)}
@@ -166,8 +167,10 @@ def model_digests(model: str) -> dict[str, str]:
 
 def _programs(workload: WorkloadSpec) -> dict[str, str]:
     """The files that a command's words name: scripts, programs, models."""
-    words = workload.options["command"]
-    assert isinstance(words, list)
+    words = list(words_of(workload))
+    request = workload.options.get("request")
+    if isinstance(request, Mapping):
+        words += [str(request[key]) for key in ("file",) if key in request]
     paths = {word: Path(workload.base_dir) / word for word in words if word}
     return {f"file {word}": _digest(path) for word, path in paths.items() if is_file(path)}
 

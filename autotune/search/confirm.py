@@ -162,8 +162,9 @@ class _Run:
     def go(self, until_s: float | None) -> None:
         """Run rounds: the least number, then doubled while something is worth settling."""
         self.notes.extend(self.plan.notes)
-        # An outside program's run cannot alternate with another's: each run is a turn.
-        in_turns = WORKLOADS[self.setup.space.workload.kind].runs == "program"
+        # An outside program's run cannot alternate with another's: each run is a turn. Nor may two
+        # servers stand side by side, of which each may take a whole device for itself.
+        in_turns = WORKLOADS[self.setup.space.workload.kind].is_outside
         self.together = not in_turns and fits_in_memory(self.plan.entrants, self.setup.info)
         if not self.together and not in_turns:
             self._take_turns()

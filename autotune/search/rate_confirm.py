@@ -25,6 +25,7 @@ from autotune.search.schedule import MIN_ROUNDS
 from autotune.trial.group import group_spec
 from autotune.trial.rate_search import RateResult, RateSearch, calls_of, rate_goal
 from autotune.trial.session import open_session
+from autotune.workloads import WORKLOADS
 
 FRESH_SEED = 1_000_003  # arrivals of trials begin at the trial's own seed
 MAX_ROUNDS = MIN_ROUNDS + 3 * MAX_RATES  # three looks at each rate
@@ -99,6 +100,7 @@ class _Run:
             self._space.objective,
             window_s=options.duration_s,
             seed=FRESH_SEED + self._space.trial.seed,
+            in_server=WORKLOADS[self._space.workload.kind].runs == "server",
         )
         goal = replace(goal, alpha=options.alpha)
         batch_only = base is not None and config == base.changed(batch_size=config.batch_size)
@@ -181,7 +183,7 @@ class _Run:
             entrant.error = error
             return
         if samples is not None and samples.item_count.size:
-            entrant.rounds[number] = calls_of(samples)
+            entrant.rounds[number] = calls_of(samples, search.goal)
         self._longest_s = max(self._longest_s, self._launcher.now_s() - began_s)
 
     def _left_s(self) -> float:

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-from autotune.core.records import Scalar
+from autotune.core.records import Scalar, WorkloadSpec
 
 _PLACEHOLDER = re.compile(r"\{\{[A-Za-z_][\w.]*\}\}|\{([A-Za-z_][\w.]*)\}", re.ASCII)
 
@@ -23,6 +23,25 @@ def placeholders(words: Iterable[str]) -> tuple[str, ...]:
 
 FACTS = ("duration_s", "iterations", "device", "device_index", "seed")
 """Placeholders beside the parameters: what a trial wants of the program."""
+
+SERVER_FACTS = ("port", "device", "device_index", "seed")
+"""The same of a server, which does not measure: a free port of this machine that it is to use."""
+
+
+def words_of(spec: WorkloadSpec) -> tuple[str, ...]:
+    """All texts of a workload that may hold placeholders; () for one that starts no program."""
+    command = spec.options.get("command")
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    request = spec.options.get("request")
+    if isinstance(request, Mapping):
+        texts = (request.get("path"), request.get("body"))
+        words += [str(text) for text in texts if text]
+    return tuple(words)
+
+
+def facts_of(spec: WorkloadSpec) -> tuple[str, ...]:
+    """The placeholders beside the parameters that such a workload knows."""
+    return SERVER_FACTS if spec.kind == "server" else FACTS
 
 
 def fill(words: Iterable[str], values: Mapping[str, Scalar], *, quote: bool = False) -> list[str]:

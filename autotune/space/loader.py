@@ -107,7 +107,7 @@ class _Resolver:
         params, ties, left_out = runtimes.fitted(params, spec)
         spec = replace(spec, kind=runtimes.runtimes_of(params, spec)[0])
         notes = (*notes, *left_out)
-        if spec.kind == "command":
+        if command.words_of(spec):
             self._placed(("workload",), lambda: sections.check_placeholders(spec, params))
         every = params if is_replay else with_defaults(params)
         file = self._file
@@ -152,15 +152,14 @@ class _Resolver:
             return ()
         if spec.kind == "replay":
             return read_parameters(self._file.params, None)
-        if spec.kind != "command":
+        words = command.words_of(spec)
+        if not words:
             params = read_parameters(self._file.params, further=self._further())
             pipelines.check(params, spec)
             return params
-        words = spec.options.get("command", [])
-        assert isinstance(words, list)
+        facts = command.facts_of(spec)
         return read_parameters(
-            self._file.params,
-            [n for n in command.placeholders(words) if n not in command.FACTS],
+            self._file.params, [n for n in command.placeholders(words) if n not in facts]
         )
 
     def _objective(self) -> Objective:

@@ -133,7 +133,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = tuple(known)
     key = word.lower().replace("-", "_").replace(" ", "_")
     inside = [n for n in names if len(key) > 2 and (key in n or n in key)]
-    close = get_close_matches(key, names, n=1, cutoff=0.55) or sorted(inside, key=len)[:1]
+    # Of several that end so, the first: p99 is meant as the one of the latency.
+    ended = [n for n in names if n == key or (len(key) > 2 and n.endswith(f"_{key}"))]
+    ended.sort(key=lambda name: name != key)
+    close = ended or get_close_matches(key, names, n=1, cutoff=0.55) or sorted(inside, key=len)[:1]
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known: {', '.join(names)}"

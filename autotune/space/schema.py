@@ -33,6 +33,7 @@ DTYPES = (
     "uint64", "uint32", "uint16", "uint8", "bool",
 )  # fmt: skip
 OUTPUT_PARSERS = ("json", "ais_bench", "mindspore_lite", "trtexec", "perf_analyzer")
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SAMPLERS = ("auto", "mechanistic", "gp", "tpe", "random", "grid")
 UNITS = tuple(dict.fromkeys(unit for units in UNITS_BY_KIND.values() for unit in units))
 
@@ -81,8 +82,41 @@ class ScalingSection(Section):
     coherency: Noise = 0.0
 
 
+class StreamSection(Section):
+    """Streamed answers of an OpenAI-compatible server, and what is asked of it."""
+
+    model: Text
+    prompt_tokens: AnyNode | None = None
+    prompts: Text | None = None
+    output_tokens: AnyNode
+    options: AnyNode | None = None
+
+
+class RequestSection(Section):
+    """What is sent: one of body, file and openai, or nothing."""
+
+    path: Text | None = None
+    method: Annotated[str, BeforeValidator(scalars.one_of(METHODS))] | None = None
+    headers: AnyNode | None = None
+    body: Text | None = None
+    file: Text | None = None
+    openai: StreamSection | None = None
+    timeout: Duration = 30.0
+
+
+class ServerSection(Section):
+    """A server that is started for every trial and sent requests."""
+
+    command: AnyNode
+    url: Text = "http://127.0.0.1:{port}"
+    ready: Text | None = None
+    request: RequestSection = RequestSection()
+    start_timeout: Duration = 60.0
+    stop_timeout: Duration = 10.0
+
+
 class WorkloadSection(Section):
-    """Exactly one of model, command, replay, simulated."""
+    """Exactly one of model, command, server, replay, simulated."""
 
     model: Text | None = None
     runtime: Annotated[str, BeforeValidator(scalars.one_of(RUNTIMES))] | None = None
@@ -93,6 +127,7 @@ class WorkloadSection(Section):
     data: AnyNode | None = None
     options: AnyNode | None = None
     command: AnyNode | None = None
+    server: ServerSection | None = None
     shell: Flag | None = None
     metrics: AnyNode | None = None
     parser: Annotated[str, BeforeValidator(scalars.one_of(OUTPUT_PARSERS))] | None = None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from autotune.core.objective import METRICS, Goal, Limit, Objective
 from autotune.core.records import (
@@ -18,41 +15,34 @@ from autotune.core.records import (
     Config,
     DataSpec,
     InputSpec,
-    Lengths,
     Load,
     Scalar,
     WorkloadSpec,
 )
-from autotune.space import command, scalars
+from autotune.space import command, reading, scalars, server
 from autotune.space.parameters import Readers, Refused, mapping, read_value
 from autotune.space.rules import CORE_PARTS, DEFAULTS, DEVICE_FACTS, Rule
 from autotune.space.schema import (
     ConfirmSection,
     DataSection,
     InputSection,
-    LengthsSection,
     LoadSection,
     MetricSection,
-    Section,
     TrialSection,
     WorkloadSection,
-    problems,
 )
 from autotune.space.search_space import Confirm, Parameter, TrialOptions
-from autotune.space.shipped import is_file
-from autotune.space.strict_yaml import Node, kind_of, shown, shown_long
+from autotune.space.strict_yaml import Node, kind_of, shown
 
 MAX_NAME_CHARS = 100
 MAX_NAME_BYTES = 200  # the name becomes a directory
 MAX_RULES = 100
 MAX_AXES = 8
-MAX_LENGTHS = 100_000
 MAX_GOALS = 4
 MAX_WEIGHT = 10.0
 MAX_CLIENTS = 100_000
-S = TypeVar("S", bound=Section)
 
-_KINDS = ("model", "command", "replay", "simulated")
+_KINDS = ("model", "command", "server", "replay", "simulated")
 _BELONGS = {
     "runtime": ("model",), "precision": ("model",), "inputs": ("model",), "options": ("model",),
     "call": ("model",), "lengths": ("model",), "data": ("model",),
@@ -111,12 +101,14 @@ def workload(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Worklo
         return _model(section, base_dir, path_dir)
     if kind == "command":
         return _command(section, base_dir)
+    if section.server is not None:
+        return server.server(section.server, base_dir)
     options: dict[str, Any] = {key: getattr(section, key) for key in ("noise", "seed")}
     options = {key: max(value, 0) for key, value in options.items() if value is not None}
     if section.scaling is not None:
         options["scaling"] = section.scaling.model_dump()
     name = str(section.replay or section.simulated)
-    model = _existing(name, path_dir, "replay") if kind == "replay" else name
+    model = reading.existing(name, path_dir, "replay") if kind == "replay" else name
     return WorkloadSpec(kind=kind, model=model, options=options, base_dir=str(base_dir))
 
 
@@ -129,9 +121,9 @@ def _model(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Workload
     if is_python and not factory.isidentifier():
         raise Refused(f"'{shown(model)}' names no factory; write {file}:function", "model")
     if is_python:
-        model = f"{_existing(file, path_dir, 'model')}:{factory}"
+        model = f"{reading.existing(file, path_dir, 'model')}:{factory}"
     elif _MODEL_FILE.search(model):
-        model = _existing(model, path_dir, "model")
+        model = reading.existing(model, path_dir, "model")
     elif "/" in model:
         raise Refused(f"'{shown(model)}' is not path.py:factory nor a model file", "model")
     default, *_ = FILE_RUNTIMES.get(Path(model).suffix, ("torch",))
@@ -140,30 +132,16 @@ def _model(section: WorkloadSection, base_dir: Path, path_dir: Path) -> Workload
         model=model,
         precision=section.precision or "float32",
         inputs=inputs,
-        options=_options(section.options) if section.options is not None else {},
+        options=reading.free_values(section.options, "options")
+        if section.options is not None
+        else {},
         base_dir=str(base_dir),
         call=section.call or "auto",
-        lengths=_lengths(section.lengths) if section.lengths is not None else None,
+        lengths=reading.lengths(section.lengths, "lengths")
+        if section.lengths is not None
+        else None,
         data=_data(section.data, path_dir) if section.data is not None else None,
     )
-
-
-def _existing(name: str, path_dir: Path, key: str) -> str:
-    path = path_dir / os.path.expanduser(name)  # noqa: PTH111 (Path's raises for unknown users)
-    if "{" not in name and not is_file(path):
-        raise Refused(f"no file {shown_long(str(path))}", key)
-    return os.path.normpath(path)
-
-
-def _options(node: Node) -> dict[str, object]:
-    """Sizes of a built-in model and the like: one level of names and values."""
-    values: dict[str, object] = {}
-    for name, item in _mapping_at(node, "options").items():
-        try:
-            values[name] = scalars.free_value(item)
-        except ValueError as error:
-            raise Refused(str(error), "options", name) from None
-    return values
 
 
 def _inputs(sections: list[InputSection]) -> list[InputSpec]:
@@ -190,48 +168,20 @@ def _inputs(sections: list[InputSection]) -> list[InputSpec]:
     return inputs
 
 
-def _lengths(node: Node) -> Lengths:
-    """A list of lengths to draw from, or {low, high}, {values}, each with multiple_of."""
-    if isinstance(node.value, list):
-        return Lengths(values=_whole_numbers(node.value, "lengths"))
-    section = _section(LengthsSection, node, "lengths")
-    low, high = section.low, section.high
-    if section.values is not None and low is None and high is None:
-        values = _whole_numbers(section.values, "lengths", "values")
-        return Lengths(values=values, multiple_of=section.multiple_of)
-    if section.values is not None or low is None or high is None:
-        raise Refused("give low and high, or values to draw from", "lengths")
-    if low > high:
-        raise Refused(f"low {low} is above high {high}", "lengths", "low")
-    return Lengths(low=low, high=high, multiple_of=section.multiple_of)
-
-
 def _data(node: Node, path_dir: Path) -> DataSpec:
     """A file alone, or {file, timing, evaluate}."""
     if isinstance(node.value, str):
-        return DataSpec(file=_existing(_read_at(node, "data"), path_dir, "data"))
-    section = _section(DataSection, node, "data")
+        return DataSpec(file=reading.existing(reading.text_at(node, "data"), path_dir, "data"))
+    section = reading.section_at(DataSection, node, "data")
     evaluate = ""
     if section.evaluate is not None:
         file, colon, function = section.evaluate.rpartition(":")
         if not colon or not function.isidentifier():
             text = shown(section.evaluate)
             raise Refused(f"'{text}' is not path.py:function", "data", "evaluate")
-        evaluate = f"{_existing(file, path_dir, 'data')}:{function}"
-    file = _existing(section.file, path_dir, "data")
+        evaluate = f"{reading.existing(file, path_dir, 'data')}:{function}"
+    file = reading.existing(section.file, path_dir, "data")
     return DataSpec(file=file, timing=section.timing, evaluate=evaluate)
-
-
-def _whole_numbers(items: list[Node], *path: str) -> tuple[int, ...]:
-    if not 1 <= len(items) <= MAX_LENGTHS:
-        raise Refused(f"{len(items)} values; give 1 to {MAX_LENGTHS}", *path)
-    numbers: list[int] = []
-    for index, item in enumerate(items):
-        try:
-            numbers.append(scalars.whole()(item))
-        except ValueError as error:
-            raise Refused(str(error), *path, index) from None
-    return tuple(numbers)
 
 
 def _axis(node: Node, index: int, axis: int) -> int | str:
@@ -244,22 +194,8 @@ def _axis(node: Node, index: int, axis: int) -> int | str:
 
 
 def _command(section: WorkloadSection, base_dir: Path) -> WorkloadSpec:
-    node: Node = section.command or Node(None, "")
     is_shell = bool(section.shell)
-    if isinstance(node.value, list):
-        if is_shell:
-            raise Refused("with shell: true the command is one text, found a list", "command")
-        words = [_read_at(item, "command", i) for i, item in enumerate(node.value)]
-        if not words:
-            raise Refused("an empty list; give the program and its arguments", "command")
-    elif isinstance(node.value, str):
-        written = _read_at(node, "command")
-        try:
-            words = [written] if is_shell else command.split(written)
-        except ValueError as error:
-            raise Refused(str(error), "command") from None
-    else:
-        raise Refused(f"expected a list of words or text, found {kind_of(node)}", "command")
+    words = reading.words(section.command or Node(None, ""), is_shell=is_shell)
     if section.parser not in (None, "json") and section.metrics is not None:
         raise Refused(f"parser {section.parser} knows its metrics; leave them out", "metrics")
     options: dict[str, object] = {"command": words, "shell": is_shell}
@@ -272,24 +208,15 @@ def _command(section: WorkloadSection, base_dir: Path) -> WorkloadSpec:
     return WorkloadSpec(kind="command", options=options, base_dir=str(base_dir))
 
 
-def _read_at(node: Node, *path: str | int) -> str:
-    try:
-        return scalars.text(node)
-    except ValueError as error:
-        raise Refused(str(error), *path) from None
-
-
 def check_placeholders(spec: WorkloadSpec, params: tuple[Parameter, ...]) -> None:
     """Every placeholder names a parameter or a fact of the trial."""
-    words = spec.options["command"]
-    assert isinstance(words, list)
-    known = list(dict.fromkeys([*(p.name for p in params), *DEFAULTS, *command.FACTS]))
-    for name in command.placeholders(words):
+    known = list(dict.fromkeys([*(p.name for p in params), *DEFAULTS, *command.facts_of(spec)]))
+    for name in command.placeholders(command.words_of(spec)):
         if name not in known:
             hint = scalars.nearest(name, known)
             raise Refused(
                 f"unknown placeholder {{{shown(name)}}}; {hint} ({{{{{name}}}}} is literal)",
-                "command",
+                "command" if spec.kind == "command" else "server",
             )
 
 
@@ -297,14 +224,14 @@ def _metrics(node: Node) -> dict[str, dict[str, str | None]]:
     """Measurement field to where a command prints it: a JSON key or a pattern, and the unit."""
     fields = {metric.field: metric for metric in METRICS.values()} | METRICS
     result: dict[str, dict[str, str | None]] = {}
-    for name, item in _mapping_at(node, "metrics").items():
+    for name, item in reading.mapping_at(node, "metrics").items():
         if name not in fields:
             hint = scalars.nearest(name, fields)
             raise Refused(f"unknown metric '{shown(name)}'; {hint}", "metrics", name)
         if isinstance(item.value, dict):
-            section = _section(MetricSection, item, "metrics", name)
+            section = reading.section_at(MetricSection, item, "metrics", name)
         else:
-            key = _read_at(item, "metrics", name)
+            key = reading.text_at(item, "metrics", name)
             section = MetricSection.model_construct(key=key, regex=None, unit=None)
         known = scalars.UNITS_OF[fields[name].unit]
         if section.unit is not None and section.unit not in known:
@@ -328,21 +255,6 @@ def _check_pattern(pattern: str, *path: str | int) -> None:
         raise Refused(f"'{shown(pattern)}' has no group; put ( ) around the number", *path)
 
 
-def _mapping_at(node: Node, *path: str | int) -> dict[str, Node]:
-    try:
-        return mapping(node)
-    except Refused as error:
-        raise Refused(str(error), *path) from None
-
-
-def _section(model: type[S], node: Node, *path: str | int) -> S:
-    try:
-        return model.model_validate(node)
-    except ValidationError as error:
-        below, message = problems(error)[0]
-        raise Refused(message, *path, *below) from None
-
-
 def load(section: LoadSection, path_dir: Path) -> Load:
     """How requests arrive."""
     given = [key for key in LoadSection.model_fields if getattr(section, key) is not None]
@@ -351,8 +263,8 @@ def load(section: LoadSection, path_dir: Path) -> Load:
         raise Refused(f"exactly one of {', '.join(LoadSection.model_fields)}, found {found}")
     kind = given[0]
     if kind == "trace":
-        return Load(kind="trace", trace=_existing(str(section.trace), path_dir, "trace"))
-    entries = _mapping_at(getattr(section, kind), kind)
+        return Load(kind="trace", trace=reading.existing(str(section.trace), path_dir, "trace"))
+    entries = reading.mapping_at(getattr(section, kind), kind)
     if kind == "closed":
         return _closed(entries)
     for key in entries:
@@ -418,7 +330,7 @@ def goals(node: Node) -> tuple[Goal, ...]:
     if isinstance(node.value, dict):
         named = [(name, (name,), item) for name, item in mapping(node).items()]
     elif isinstance(node.value, list):
-        named = [(_read_at(item, i), (i,), None) for i, item in enumerate(node.value)]
+        named = [(reading.text_at(item, i), (i,), None) for i, item in enumerate(node.value)]
     else:
         raise Refused(f"expected a list of metrics, or metrics with weights; found {kind_of(node)}")
     if not 1 <= len(named) <= MAX_GOALS:
@@ -487,7 +399,7 @@ def confirm(node: Node | None) -> Confirm | None:
         return Confirm()
     if scalars.is_boolean_word(node):
         return Confirm() if scalars.boolean(node) else None
-    section = _section(ConfirmSection, node)
+    section = reading.section_at(ConfirmSection, node)
     return Confirm(top=section.top, duration_s=section.duration, alpha=section.alpha)
 
 

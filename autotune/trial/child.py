@@ -50,6 +50,7 @@ from autotune.trial.evaluation import evaluate
 from autotune.trial.profile import call_for, inspect, record
 from autotune.trial.program import runs_program, serve_program
 from autotune.trial.ranks import RankProcess
+from autotune.trial.server import runs_server, serve_server
 from autotune.trial.step import Stepper, compose
 from autotune.workloads import load_workload
 from autotune.workloads.base import Context, Program
@@ -352,6 +353,9 @@ def serve(channel: Channel) -> None:
             request = channel.receive()
             if isinstance(request, messages.Open) and runs_program(request):
                 serve_program(channel, request.spec)
+                break
+            if isinstance(request, messages.Open) and runs_server(request):
+                serve_server(channel, request.spec)
                 break
             if isinstance(request, messages.Settle):
                 channel.send(messages.Settled(_settle(request)))

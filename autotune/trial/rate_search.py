@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from autotune.measure.rate import (
     simulated_latency_s,
 )
 from autotune.measure.rate_ratio import Calls
+from autotune.measure.server_rate import MAX_BURST, severity_s
 from autotune.measure.summary import summarise
 from autotune.measure.tail import quantile
 from autotune.trial.session import Session
@@ -75,11 +76,29 @@ def _tail(limit: Limit) -> tuple[float, float]:
     return limit.bound, METRICS[limit.metric].quantile or 0.0
 
 
-def rate_goal(config: Config, objective: Objective, *, window_s: float, seed: int) -> RateGoal:
-    """What to look for in a configuration; see `RateGoal` for what can be added."""
-    first, *others = map(_tail, tail_limits(objective))
+def rate_goal(
+    config: Config, objective: Objective, *, window_s: float, seed: int, in_server: bool = False
+) -> RateGoal:
+    """What to look for in a configuration; see `RateGoal` for what can be added.
+
+    Args:
+        in_server: The configuration is a server's, which queues by itself.
+    """
+    tails = tail_limits(objective)
     kind = objective.load.kind
     assert kind == "poisson" or kind == "constant", "only such loads have a rate"
+    if in_server:
+        highest = max(tails, key=lambda limit: METRICS[limit.metric].quantile or 0.0)
+        return RateGoal(
+            kind=kind,
+            limit_s=highest.bound,
+            quantile=_tail(highest)[1],
+            max_batch=MAX_BURST,
+            server_limits=tuple((METRICS[x.metric].series, *_tail(x)) for x in tails),
+            window_s=window_s,
+            seed=seed,
+        )
+    first, *others = map(_tail, tails)
     return RateGoal(
         kind=kind,
         limit_s=first[0],
@@ -192,7 +211,12 @@ class RateSearch:
             throughput_ci95_items_per_s=None,
             duration_s=sum(e.duration_s for e in self.history),
         )
-        if finding.status == "undecided" and finding.rate_per_s > 0.0:
+        in_server = bool(self.goal.server_limits)  # of a server's times there is no simulation
+        if finding.status == "undecided" and finding.rate_per_s > 0.0 and in_server:
+            measurement = replace(
+                measurement, estimated=("throughput_items_per_s", "arrival_rate_per_s")
+            )
+        elif finding.status == "undecided" and finding.rate_per_s > 0.0:
             measurement = _at_rate(measurement, self.goal, self.history[-1].service, finding)
         return RateResult(
             finding=finding,
@@ -241,8 +265,12 @@ def search_rate(
     return search.result()
 
 
-def calls_of(samples: Samples) -> Calls:
+def calls_of(samples: Samples, goal: RateGoal) -> Calls:
     """Items and times of the calls."""
+    if goal.server_limits:
+        severe_s = severity_s(samples, goal.server_limits)
+        arrivals_s = samples.arrivals_s[0][: severe_s.size]
+        return Calls(np.ones(severe_s.size, dtype=np.int64), severe_s, arrivals_s)
     return Calls(samples.item_count, samples.end_s - samples.start_s)
 
 
@@ -284,32 +312,36 @@ def _verdict(
     measurement: Measurement,
 ) -> Verdict:
     """The tail by the search, everything else as ever."""
-    tail = next(t for t in tail_limits(objective) if _tail(t) == (goal.limit_s, goal.quantile))
-    others = tuple(limit for limit in objective.limits if limit is not tail)
+    bound_s = goal.limit_s, goal.quantile
+    every = tail_limits(objective)
+    tails = every if goal.server_limits else [t for t in every if _tail(t) == bound_s][:1]
+    others = tuple(limit for limit in objective.limits if limit not in tails)
     base = judge(samples, measurement, replace(objective, limits=others))
-    field_name = METRICS[tail.metric].field
-    over_s = float(getattr(measurement, field_name) or 0.0) - tail.bound
-    over_s = min(over_s, tail.bound) if np.isfinite(over_s) else tail.bound
-    # The rate is chosen so that the limit holds; only where no rate does, it is exceeded.
-    holds = finding.rate_per_s > 0.0
-    excess = min(over_s, 0.0) if holds else max(over_s, 1e-6 * tail.bound)
+    excess = {METRICS[t.metric].field: _tail_excess_s(t, finding, measurement) for t in tails}
     outcomes = {base.outcome, _OUTCOMES[finding.status]}
     worst = next(
         (o for o in (Outcome.WRONG_OUTPUT, Outcome.OVER_LIMIT, Outcome.UNDECIDED) if o in outcomes),
         Outcome.OK,
     )
-    reason = _reason(finding, tail)
+    reason = _reason(finding, tails)
     return replace(
         base,
         outcome=worst,
-        excess={**base.excess, field_name: excess},
+        excess={**base.excess, **excess},
         reasons=(*((reason,) if reason else ()), *base.reasons),
         needed_s=finding.needed_s if worst is Outcome.UNDECIDED else None,
     )
 
 
-def _reason(finding: Finding, tail: Limit) -> str:
-    bound = f"{tail.metric} {format_duration(tail.bound)}"
+def _tail_excess_s(tail: Limit, finding: Finding, measurement: Measurement) -> float:
+    """The rate is chosen so that the limit holds; only where no rate does, it is exceeded."""
+    over_s = float(getattr(measurement, METRICS[tail.metric].field) or 0.0) - tail.bound
+    over_s = min(over_s, tail.bound) if np.isfinite(over_s) else tail.bound
+    return min(over_s, 0.0) if finding.rate_per_s > 0.0 else max(over_s, 1e-6 * tail.bound)
+
+
+def _reason(finding: Finding, tails: Sequence[Limit]) -> str:
+    bound = " and ".join(f"{tail.metric} {format_duration(tail.bound)}" for tail in tails)
     if finding.status == "fail":
         return f"{bound} holds at no arrival rate"
     if finding.status == "undecided" and finding.rate_per_s <= 0.0:

@@ -29,7 +29,8 @@ from autotune.measure.engine import merge, sizes_of, warmup_cap_s
 from autotune.measure.pipeline_guard import Difference, compare_passes
 from autotune.trial import messages
 from autotune.trial.ranks import LOOPBACK
-from autotune.trial.supervisor import Group
+from autotune.trial.server import stop_limit_s
+from autotune.trial.supervisor import CLOSE_WAIT_S, Group
 from autotune.trial.virtual import VirtualGroup
 from autotune.trial.warm import Zygote
 from autotune.workloads import WORKLOADS, preload_modules, prepare_workload
@@ -181,7 +182,7 @@ class ProcessSession:
         zygote = launcher.zygote(spec)
         zygote.wait_ready()
         self._until_s = time.monotonic() + timeout_s
-        self._group = Group(zygote, len(shares), self.noun)
+        self._group = Group(zygote, len(shares), self.noun, close_wait_s=_close_wait_s(spec))
         kind = spec.devices[0].split(":")[0]
         notes = self._settled(spec, kind) if spec.traits else ()
         opened = self._open([messages.Open(spec, kind, share, notes) for share in shares])
@@ -360,6 +361,12 @@ def _reference_key(spec: GroupSpec) -> tuple[object, ...]:
     return (*model, spec.config.get("global_batch_size", 1), spec.seed, spec.devices[0])
 
 
+def _close_wait_s(spec: GroupSpec) -> float:
+    """How long its processes may take to end by themselves."""
+    is_server = WORKLOADS[spec.workload.kind].runs == "server"
+    return stop_limit_s(spec) if is_server else CLOSE_WAIT_S
+
+
 def _with_telemetry(report: Reported, telemetry: Mapping[str, float]) -> Reported:
     """A program's report with the power that it does not tell itself, where the device does."""
     power_w = telemetry.get("power_mean_w")
@@ -370,11 +377,11 @@ def _with_telemetry(report: Reported, telemetry: Mapping[str, float]) -> Reporte
 
 def _zygote_environment(spec: GroupSpec) -> Mapping[str, str]:
     """Variables that are read on import; an outside program gets its own when it is started."""
-    return {} if WORKLOADS[spec.workload.kind].runs == "program" else spec.environment
+    return {} if WORKLOADS[spec.workload.kind].is_outside else spec.environment
 
 
 def _instances_of_processes(spec: GroupSpec) -> list[tuple[int, ...]]:
-    if WORKLOADS[spec.workload.kind].runs == "program":
+    if WORKLOADS[spec.workload.kind].is_outside:
         return [()]  # it sees to its instances itself
     if WORKLOADS[spec.workload.kind].runs == "ranks":
         return [(rank,) for rank in range(len(spec.devices))]

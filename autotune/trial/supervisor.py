@@ -42,10 +42,18 @@ class Group:
         count: How many.
         noun: What one of them is called in messages; each then has a log of its own, so that the
             last lines are those of the one that failed.
+        close_wait_s: How long they may take to end by themselves.
     """
 
-    def __init__(self, zygote: Zygote, count: int, noun: str = "") -> None:
-        self._zygote = zygote
+    def __init__(
+        self,
+        zygote: Zygote,
+        count: int,
+        noun: str = "",
+        *,
+        close_wait_s: float = CLOSE_WAIT_S,
+    ) -> None:
+        self._zygote, self._close_wait_s = zygote, close_wait_s
         self._noun = noun
         self._logs = [LogPipe() for _ in range(count if noun else 1)]
         self._channels: list[Channel] = []
@@ -123,7 +131,7 @@ class Group:
         if not self._channels:
             return
         self.send([messages.Close()] * len(self._channels))
-        self._wait_exits(CLOSE_WAIT_S)
+        self._wait_exits(self._close_wait_s)
         self._signal_and_wait(signal.SIGKILL, KILL_WAIT_S)
         self._close_files()
 

@@ -24,22 +24,29 @@ class WorkloadKind:
         runs: "child": a `(Context) -> Program` in child processes; "virtual": the same in this
             process on a virtual clock; "report": a `(GroupSpec, Plan) -> Reported` in this
             process, its duration on a virtual clock; "program": the same in one child process,
-            where it starts an outside program; "ranks": several child processes that run one
-            model together.
+            where it starts an outside program; "server": a class whose instance is a server that
+            runs, in one child process, which sends it the load's requests; "ranks": several child
+            processes that run one model together.
     """
 
     target: str
-    runs: Literal["child", "virtual", "report", "program", "ranks"]
+    runs: Literal["child", "virtual", "report", "program", "server", "ranks"]
 
     @property
     def is_real(self) -> bool:
         """True if it takes real time, in processes."""
-        return self.runs in ("child", "program", "ranks")
+        return self.runs in ("child", "program", "server", "ranks")
+
+    @property
+    def is_outside(self) -> bool:
+        """True if it starts something of the user's that sees to its instances itself."""
+        return self.runs in ("program", "server")
 
 
 WORKLOADS: dict[str, WorkloadKind] = {
     "torch": WorkloadKind(target="autotune.workloads.torch_module:program", runs="child"),
     "command": WorkloadKind(target="autotune.workloads.command:report", runs="program"),
+    "server": WorkloadKind(target="autotune.workloads.server:ServerProcess", runs="server"),
     "onnxruntime": WorkloadKind(target="autotune.workloads.onnx_runtime:program", runs="child"),
     "openvino": WorkloadKind(target="autotune.workloads.openvino:program", runs="child"),
     "mindspore": WorkloadKind(target="autotune.workloads.mindspore_cell:program", runs="child"),

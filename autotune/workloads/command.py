@@ -21,7 +21,7 @@ from pathlib import Path
 from autotune.core.errors import OutOfMemory, TrialCrashed, TrialError, UsageError
 from autotune.core.records import Config, GroupSpec, Plan, Reported, Scalar, WorkloadSpec
 from autotune.core.text import clean
-from autotune.space.command import fill, placeholders
+from autotune.space.command import fill, placeholders, words_of
 from autotune.workloads.command_output import read_figures
 from autotune.workloads.noise import read_noise
 
@@ -50,7 +50,7 @@ def check(spec: WorkloadSpec) -> None:
     path = Path(spec.base_dir) / program if "/" in program else program
     if shutil.which(path) is None:
         where = "on PATH" if "/" not in program else "or it cannot be executed"
-        raise UsageError(f"workload.command: there is no program '{program}' {where}")
+        raise UsageError(f"workload.{spec.kind}: there is no program '{program}' {where}")
 
 
 def preload(spec: WorkloadSpec) -> tuple[str, ...]:
@@ -59,8 +59,8 @@ def preload(spec: WorkloadSpec) -> tuple[str, ...]:
 
 
 def placeholders_of(spec: WorkloadSpec) -> tuple[str, ...]:
-    """The names that the command's words take values of."""
-    return placeholders(_words(spec))
+    """The names that the command's words, or a server's requests, take values of."""
+    return placeholders(words_of(spec))
 
 
 def file_templates(spec: WorkloadSpec) -> dict[str, tuple[str, ...]]:
@@ -101,16 +101,15 @@ def report(spec: GroupSpec, plan: Plan) -> Reported:
         UsageError: It cannot be started.
     """
     options = spec.workload.options
-    words = fill(_words(spec.workload), _values(spec, plan), quote=bool(options.get("shell")))
-    line = words[0] if options.get("shell") else shlex.join(words)
+    words, line, environment = command_line(spec, _values(spec, plan))
     began_s = time.monotonic()
-    process = _start(words, line, spec)
+    process = start(words, spec, environment)
     output, errors = _read(process)
     text = f"{errors}\n{output}"
     tail = "\n".join(clean(text).strip().splitlines()[-TAIL_LINES:])
     try:
         if process.returncode:
-            raise _ended_badly(process.returncode, text)
+            raise ended_badly(process.returncode, text)
         figures = read_figures(text, options, batch_size=spec.config.batch_size)
     except TrialError as error:
         raise type(error)(f"{error}; to see it again: {line}", log_tail=tail) from None
@@ -147,20 +146,43 @@ def _values(spec: GroupSpec, plan: Plan) -> dict[str, Scalar]:
     }
 
 
-def _start(words: Sequence[str], line: str, spec: GroupSpec) -> subprocess.Popen[bytes]:
+def command_line(
+    spec: GroupSpec, values: Mapping[str, Scalar]
+) -> tuple[list[str], str, dict[str, str]]:
+    """The words of a command with the values in them, the line to type, and the environment."""
+    is_shell = bool(spec.workload.options.get("shell"))
+    words = fill(_words(spec.workload), values, quote=is_shell)
+    return words, words[0] if is_shell else shlex.join(words), _environment(spec.config)
+
+
+def start(
+    words: Sequence[str],
+    spec: GroupSpec,
+    environment: Mapping[str, str],
+    *,
+    stderr: int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own that dies with this process.
+
+    Raises:
+        UsageError: It cannot be started.
+    """
+    is_shell = bool(spec.workload.options.get("shell"))
     try:
         return subprocess.Popen(
-            line if spec.workload.options.get("shell") else list(words),
-            shell=bool(spec.workload.options.get("shell")),
+            words[0] if is_shell else list(words),
+            shell=is_shell,
             cwd=spec.workload.base_dir or None,
-            env=_environment(spec.config),
+            env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             preexec_fn=_die_with_parent,
+            start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise UsageError(f"workload.command: '{words[0]}' cannot be started: {error}") from None
+        key = f"workload.{spec.workload.kind}"
+        raise UsageError(f"{key}: '{words[0]}' cannot be started: {error}") from None
 
 
 def _environment(config: Config) -> dict[str, str]:
@@ -205,13 +227,18 @@ def _read(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     return output, errors
 
 
-def _ended_badly(status: int, text: str) -> TrialError:
+def ended_badly(status: int, text: str, what: str = "the program") -> TrialError:
+    """What an exit status that is not 0 means.
+
+    Args:
+        text: What it printed.
+    """
     lines = clean(text).strip().splitlines()
     last = f": {lines[-1].strip()[:300]}" if lines else ""
     if _OUT_OF_MEMORY.search(text):
-        return OutOfMemory(f"the program ran out of memory{last}")
+        return OutOfMemory(f"{what} ran out of memory{last}")
     if status < 0:
         known = {number.value: number.name for number in signal.Signals}
         name = known.get(-status, f"signal {-status}")
-        return TrialCrashed(f"the program was killed by {name}{last}", signal_name=name)
-    return TrialCrashed(f"the program ended with exit status {status}{last}", exit_code=status)
+        return TrialCrashed(f"{what} was killed by {name}{last}", signal_name=name)
+    return TrialCrashed(f"{what} ended with exit status {status}{last}", exit_code=status)
