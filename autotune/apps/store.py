@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import time
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.diagnosis import Diagnosis
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
+from autotune.core.text import without_secrets
 from autotune.results.ranking import rank
 from autotune.results.recommend import decide
 from autotune.results.report import Format, render
@@ -68,10 +70,11 @@ def remember_storage(directory: Path, url: str) -> None:
 
 
 def without_password(url: str) -> str:
-    """A database URL that can be shown."""
+    """A database URL that can be shown, and still be used where no password is needed."""
     scheme, separator, rest = url.partition("://")
     user, at, place = rest.rpartition("@")
-    return f"{scheme}{separator}{user.partition(':')[0]}{at}{place}"
+    bare = without_secrets(f"{scheme}{separator}{user.partition(':')[0]}{at}{place}")
+    return re.sub(r"[?&]\w+=\*\*\*", "", bare)
 
 
 def load_stored(study: str, studies_dir: Path, storage: str = "") -> StoredStudy:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli.output import json_said, print_interrupted
-from autotune.core.text import clean
+from autotune.core.text import clean, without_secrets
 
 EXIT_OK, EXIT_NOTHING, EXIT_INTERRUPTED = 0, 1, 130
 
@@ -35,9 +35,9 @@ def guarded(body: Callable[[], int], closed_pipe: int, *, as_json: bool) -> int:
     except AutotuneError as error:
         if debug:
             traceback.print_exc()
-        print(clean(f"autotune: {error}"), file=sys.stderr)
+        print(clean(without_secrets(f"autotune: {error}")), file=sys.stderr)
         if log_tail := getattr(error, "log_tail", ""):
-            print(clean(log_tail.rstrip()), file=sys.stderr)
+            print(clean(without_secrets(log_tail.rstrip())), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("autotune: interrupted", file=sys.stderr)
@@ -61,7 +61,9 @@ class _Warnings(logging.Handler):
     """Prints the libraries' warnings; `sys.stderr` is looked up anew, a live view replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(clean(f"autotune: {record.getMessage()}"), file=sys.stderr, flush=True)
+        print(
+            clean(without_secrets(f"autotune: {record.getMessage()}")), file=sys.stderr, flush=True
+        )
 
 
 def _interrupt(_number: int, _frame: object) -> None:

@@ -22,7 +22,7 @@ from autotune.cli.application import (
 )
 from autotune.cli.output import print_found, print_json, print_lines, print_result, view_for
 from autotune.cli.process import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK
-from autotune.core.text import clean
+from autotune.core.text import clean, without_secrets
 
 if TYPE_CHECKING:
     from autotune.apps.dry_run import DryRun
@@ -252,7 +252,7 @@ def _own_command() -> tuple[str, ...]:
     """This command, quoted for a shell, an option and its value in one word."""
     words: list[str] = []
     for word in (w for w in sys.argv[2:] if w not in ("--json", "--strict")):
-        quoted = shlex.quote(word)
+        quoted = shlex.quote(without_secrets(word))
         if word.startswith("-") or not words:
             words.append(quoted)
         else:

@@ -7,6 +7,10 @@ import re
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
 )
+_USERINFO = re.compile(r"(?<=://)([^\s:/?#@'\"]*):[^\s'\"]*@")  # a password may hold an @ itself
+_SECRET_PARAMETER = re.compile(
+    r"([?&](?:\w*(?:password|passwd|pwd|secret|token|api_?key)\w*)=)[^\s&#'\"]+", re.IGNORECASE
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -15,6 +19,11 @@ def clean(text: str) -> str:
     text = text.encode("utf-8", errors="backslashreplace").decode("utf-8")
     text = _ESCAPE_SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return _CONTROL.sub("", text)
+
+
+def without_secrets(text: str) -> str:
+    """Text in which no URL has its password, nor a parameter that is one."""
+    return _SECRET_PARAMETER.sub(r"\1***", _USERINFO.sub(r"\1:***@", text))
 
 
 def describe(error: BaseException) -> str:

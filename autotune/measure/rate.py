@@ -33,6 +33,7 @@ from autotune.measure.server_rate import (
     floor_of,
     judged,
     over_limits,
+    saturated_per_s,
     severity_s,
 )
 from autotune.measure.tail import Status, judge_tail, variance_ratio
@@ -151,6 +152,7 @@ class Evidence:
         target: For the next window.
         over_count, request_count: Requests over the limit, and all, of this window.
         status: Whether the rate holds, by all looks at it together.
+        cap_per_s: Of a server that bursts have saturated: more it cannot serve.
         overs: Of a look at a server, which requests were over each of its limits, and `floor`,
             samples that count as one.
         share: Estimate of the long-run share over the limit, by all looks at the rate; `spread`
@@ -166,6 +168,7 @@ class Evidence:
     over_count: int = 0
     request_count: int = 0
     status: Status = "undecided"
+    cap_per_s: float = math.inf
     overs: tuple[npt.NDArray[np.bool_], ...] = ()
     floor: float = 1.0
     share: float = 0.0
@@ -265,11 +268,18 @@ def evaluate(goal: RateGoal, history: Sequence[Evidence], plan: Plan, samples: S
     times_s = samples.end_s - samples.start_s
     duration_s = sum(window.duration_s or 0.0 for window in plan.windows)
     if not history:
+        cap_per_s = math.inf
         if goal.server_limits:
+            cap_per_s = saturated_per_s(samples.item_count, times_s)
             times_s = severity_s(samples, goal.server_limits)
         service = ServiceTimes.fit(samples.item_count, times_s, least=1)
-        target = find_target(goal, service)
-        return Evidence(kind="ladder", duration_s=duration_s, service=service, target=target)
+        return Evidence(
+            kind="ladder",
+            duration_s=duration_s,
+            service=service,
+            target=_capped(find_target(goal, service), cap_per_s),
+            cap_per_s=cap_per_s,
+        )
     if goal.server_limits:
         return _seen_at_server(goal, history, plan, samples)
     service = history[-1].service.refitted(samples.item_count, times_s)
@@ -300,13 +310,16 @@ def _seen_at_server(
     if severe_s.size == samples.arrivals_s[0].size:
         service = calibrated(service, samples.arrivals_s[0], severe_s, max_batch=goal.max_batch)
     is_pilot = history[-1].kind == "ladder" or _wants_pilot(goal, history)
+    cap_per_s = history[-1].cap_per_s
+    target = find_target(goal, service, history[-1].target.limit_rate_per_s)
     evidence = Evidence(
         kind="pilot" if is_pilot else "look",
         rate_per_s=rate,
         seed=plan.arrival_seed,
         duration_s=sum(window.duration_s or 0.0 for window in plan.windows),
         service=service,
-        target=find_target(goal, service, history[-1].target.limit_rate_per_s),
+        target=_capped(target, cap_per_s),
+        cap_per_s=cap_per_s,
         over_count=int((severe_s > goal.limit_s).sum()),
         request_count=samples.arrivals_s[0].size,
         overs=over_limits(samples, goal.server_limits),
@@ -328,6 +341,13 @@ def _seen_at_server(
         share=worst.estimate * scale,
         spread=(worst.upper - worst.estimate) * scale / goal.sigmas,
     )
+
+
+def _capped(target: Target, cap_per_s: float) -> Target:
+    """A target at what can be served at most: a short window does not show a queue that grows."""
+    rate = min(target.rate_per_s, MAX_SHARE_OF_LIMIT_RATE * cap_per_s)
+    limit_rate = min(target.limit_rate_per_s, cap_per_s)
+    return replace(target, limit_rate_per_s=limit_rate, rate_per_s=rate)
 
 
 def conclude(goal: RateGoal, history: Sequence[Evidence]) -> Finding:

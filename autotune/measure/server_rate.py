@@ -8,12 +8,13 @@ measure next; whether a limit holds is judged by the requests alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from autotune.core.records import Floats, Samples, Series
+from autotune.core.records import Floats, Ints, Samples, Series
 from autotune.measure.noise import in_flight
 from autotune.measure.queueing import ServiceTimes, simulate
 from autotune.measure.tail import Status, TailVerdict, judge_tail, look_alpha
@@ -21,6 +22,7 @@ from autotune.measure.tail import Status, TailVerdict, judge_tail, look_alpha
 MAX_BURST = 64  # requests at once; the likeness takes no larger batches
 MIN_REQUESTS = 20  # fewer say nothing of a level
 TAIL_REQUESTS = 5.0  # that lie above the quantile at which the level is read
+SATURATED = 1.15  # times the rate of a smaller burst: a server that gains more has room left
 LEVELS = (0.02, 50.0)  # factor of the level, least and most
 STEPS = 12  # of the search for it: within 0.2 %
 
@@ -43,6 +45,18 @@ def severity_s(samples: Samples, limits: Sequence[ServerLimit]) -> Floats:
         scaled = times_s * (first / bound)
         worst = scaled if worst is None else np.fmax(worst, scaled)
     return np.empty(0) if worst is None else worst[~np.isnan(worst)]
+
+
+def saturated_per_s(sizes: Ints, times_s: Floats) -> float:
+    """Requests per second in bursts that saturate the server; infinite if the largest does not."""
+    by_size = {
+        int(size): float(size) / float(np.median(times_s[sizes == size]))
+        for size in np.unique(sizes)
+    }
+    rates = [by_size[size] for size in sorted(by_size)]
+    if len(rates) < 2 or rates[-1] > SATURATED * max(rates[:-1]):
+        return math.inf
+    return max(rates)
 
 
 def over_limits(

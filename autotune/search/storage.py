@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote, unquote_plus
 
 import optuna
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalStorage
 
 from autotune.core.errors import StorageError, UsageError
+from autotune.core.text import without_secrets
 from autotune.search.journal import JournalFile, JournalLock
 
 log = logging.getLogger(__name__)
@@ -27,7 +29,6 @@ BUSY_TIMEOUT_S = 20.0  # how long SQLite waits for a lock of another process
 CONNECT_TIMEOUT_S = 10
 OPEN_ATTEMPTS = 5
 _OPEN_PAUSE_S = 0.2
-_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@\s]*@")
 
 
 class NoStorageError(StorageError):
@@ -95,7 +96,7 @@ def from_anywhere(url: str) -> str:
 
 def shown(url: str) -> str:
     """The storage's URL without its password."""
-    return _PASSWORD.sub(r"\1:***@", url)
+    return without_secrets(url)
 
 
 @contextmanager
@@ -236,6 +237,9 @@ def _cause(error: BaseException, url: str) -> str:
 
 
 def _without_password(text: str, url: str) -> str:
-    password = re.search(r"://[^:/@\s]*:([^@\s]*)@", url)
-    text = shown(text)
-    return text.replace(password.group(1), "***") if password and password.group(1) else text
+    """What a driver says, which may quote the password as it was written, or decoded."""
+    found = re.search(r"://[^\s:/?#@]*:(\S*)@", url) or re.search(r"[?&]password=([^&\s]+)", url)
+    text, password = shown(text), found.group(1) if found else ""
+    for written in filter(None, {password, unquote_plus(password), unquote(password)}):
+        text = text.replace(written, "***")
+    return text

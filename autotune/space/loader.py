@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from autotune.core.errors import UsageError
 from autotune.core.objective import METRICS, Limit, Objective
 from autotune.core.records import Config, Load, WorkloadSpec
+from autotune.core.text import without_secrets
 from autotune.space import command, pipelines, runtimes, sections, strict_yaml
 from autotune.space import overrides as overriding
 from autotune.space.parameters import (
@@ -79,7 +80,8 @@ def _loaded(data: bytes, file: FilePath, shown: str, overrides: Sequence[str]) -
         )
     root = overriding.apply(root, overrides)
     text = strict_yaml.dump(root) + "\n" if overrides else data.decode("utf-8-sig")
-    return _Resolver(root, file).space(Source(path=str(file), text=text))
+    # It is kept with the study and shown in its report: a password of the storage is not.
+    return _Resolver(root, file).space(Source(path=str(file), text=without_secrets(text)))
 
 
 def _read(file: FilePath) -> bytes:

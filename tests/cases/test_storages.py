@@ -61,6 +61,19 @@ def test_an_unusable_storage_is_exit_4_in_one_line_without_a_password(
     assert "trial 1" not in ended.stdout
 
 
+def test_a_password_is_in_nothing_that_is_kept_or_shown(place: Place) -> None:
+    place.write_replay(ROWS, "budget: {trials: 2}", "confirm: false")
+    url = f"sqlite:///{place.path}/t.db?password=s3cret"
+    ended = place.autotune("run", "--space", "t.yaml", "--storage", url)
+    shown = place.autotune("show", "t", "--storage", url)
+    assert ended.returncode == shown.returncode == 0, ended.stderr
+    said = (ended.stdout, ended.stderr, shown.stdout, shown.stderr)
+    assert not any("s3cret" in text for text in said)
+    kept = [path for path in place.path.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".db" for path in kept)
+    assert not any(b"s3cret" in path.read_bytes() for path in kept)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

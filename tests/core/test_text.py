@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.text import clean, describe
+from autotune.core.text import clean, describe, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,19 @@ def test_an_exception_is_described_whatever_it_does() -> None:
     assert describe(ValueError("bad")) == "ValueError: bad"
     assert describe(KeyboardInterrupt()) == "KeyboardInterrupt"
     assert "Mute" in describe(Mute()) and "RuntimeError" in describe(Mute())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://u:s3cret@h/d", "postgresql://u:***@h/d"),
+        ("at postgresql+psycopg://u:s3@t@h/d failed", "at postgresql+psycopg://u:***@h/d failed"),
+        ("mysql://:s3cret@h/d", "mysql://:***@h/d"),
+        ("postgresql://h/d?user=u&password=s3cret&x=1", "postgresql://h/d?user=u&password=***&x=1"),
+        ("http://h/?api_key=s3cret'", "http://h/?api_key=***'"),
+        ("sqlite:///a:b.db and user@host", "sqlite:///a:b.db and user@host"),
+        ("a: 'db://u:s3cret@h'\nx: me@h", "a: 'db://u:***@h'\nx: me@h"),
+    ],
+)  # fmt: skip
+def test_passwords_in_urls_are_never_shown(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
