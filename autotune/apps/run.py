@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.apps.accuracy import with_accuracy
+from autotune.apps.learning_rate import with_learning_rate
 from autotune.apps.library import advice_note, find_past, remember, warm_start_of
 from autotune.apps.prove import prove
 from autotune.apps.resolve import (
@@ -208,6 +209,7 @@ class _Run:
         if recommendation.record is not None and self.resolved.space.workload.data is not None:
             self.view.confirming("the winner on your own items")
             recommendation = with_accuracy(recommendation, self.resolved, self.launcher)
+        recommendation = with_learning_rate(recommendation, self.resolved, self.launcher)
         self.study.save_recommendation(recommendation)
         self.study.keep(BASIS, self._basis())
         self.study.keep(INSIGHT, to_json_dict(insight))

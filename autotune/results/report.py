@@ -21,6 +21,7 @@ from autotune.results.sections.charts import over_batch_size, trade_offs
 from autotune.results.sections.conditions import conditions
 from autotune.results.sections.course import how_trials_ended, what_mattered
 from autotune.results.sections.decision import decision_blocks, failures, subject
+from autotune.results.sections.pipeline import one_step, over_micro_batches
 from autotune.results.sections.reasoning import do_it_again, what_is_open, why_this
 from autotune.results.sections.stages import where_time_goes
 from autotune.results.sections.tables import every_trial, the_proof
@@ -35,6 +36,8 @@ SECTIONS: tuple[Callable[[StudyResult], Section | None], ...] = (
     what_is_open,
     do_it_again,
     over_batch_size,
+    over_micro_batches,
+    one_step,
     trade_offs,
     best_configurations,
     where_time_goes,

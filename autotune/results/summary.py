@@ -136,13 +136,16 @@ def figures(result: StudyResult) -> list[Figure]:
         tiles.insert(0, _weighted_figure(result))
     if result.config is not None:
         tiles.append(_gain_figure(result))
-    if result.config is not None and result.knee is None and not result.front:
+    has_batches = not result.facts.baseline.is_pipeline and result.knee is None
+    if result.config is not None and has_batches and not result.front:
         tiles.append(_batch_only_figure(result))
     if accuracy := result.recommendation.accuracy:
         tiles.append(_accuracy_figure(accuracy))
     if measurement.memory_peak_bytes is not None:
         text = words.metric_text("memory_peak", measurement.memory_peak_bytes)
-        tiles.append(Figure(name="Peak memory", figure=text, detail="all instances together"))
+        is_pipeline = measurement.pipeline is not None
+        detail = "of the fullest rank" if is_pipeline else "all instances together"
+        tiles.append(Figure(name="Peak memory", figure=text, detail=detail))
     return tiles
 
 

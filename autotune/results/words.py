@@ -92,6 +92,8 @@ def value_text(name: str, value: Scalar) -> str:
         return "true" if value else "false"
     if name == "max_queue_delay" and isinstance(value, (int, float)):
         return f"{value * 1e3:g}ms"
+    if name == "bucket_size" and isinstance(value, (int, float)):
+        return f"{value / 1024:g}KiB"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -374,6 +374,8 @@ def serve(channel: Channel) -> None:
             elif isinstance(request, (messages.Inspect, messages.Profile)):
                 assert isinstance(process, InstanceThreads), "ranks are not looked into"
                 channel.send(process.look(request))
+            elif isinstance(request, messages.Norms) and isinstance(process, RankProcess):
+                channel.send(messages.NormsTaken(process.squared_norms(request.steps)))
             elif isinstance(request, messages.Measure):
                 channel.send(messages.Measured(_measure(process, request, channel.take_fds())))
     except Closed:

@@ -147,6 +147,20 @@ class Profiled:
 
 
 @dataclass(frozen=True)
+class Norms:
+    """Take the norms of gradients over so many steps on fresh items; answered by `NormsTaken`."""
+
+    steps: int
+
+
+@dataclass(frozen=True)
+class NormsTaken:
+    """Squared norms per step: of micro-batches, their mean, and of the whole batch."""
+
+    norms: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
 class Measure:
     """Run the plan's windows; the first starts at `base_s` of the machine's monotonic clock.
 

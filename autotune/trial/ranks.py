@@ -7,6 +7,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from autotune.core.clock import Clock
@@ -74,6 +75,12 @@ class RankProcess:
     def evaluate(self) -> dict[str, float]:
         """A pipeline has no items of the user's to answer."""
         return {}
+
+    def squared_norms(self, steps: int) -> tuple[tuple[float, float], ...]:
+        """Of gradients, over steps on fresh items: of micro-batches, and of the whole batch."""
+        assert self._rank is not None
+        rank = self._rank
+        return self._guarded(lambda: rank.squared_norms(steps))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the error says that memory ran out, as the device knows it."""
@@ -167,7 +174,8 @@ class RankProcess:
             next_s = self._clock.now_s() if until_s is None else until_s
         facts = self._facts(tuple(kept))
         items = int(self._spec.config.get("global_batch_size", 1))
-        return to_samples(windows, tuple(waits_s), items_per_call=items, facts=facts)
+        samples = to_samples(windows, tuple(waits_s), items_per_call=items, facts=facts)
+        return replace(samples, h2d_s=None, compute_s=None, d2h_s=None)  # stages are `facts.rank`'s
 
     def _window(
         self, at_s: float, until_s: float | None, iterations: int | None, kept: deque[StepTrace]
@@ -186,7 +194,7 @@ class RankProcess:
             )
             kept.append(trace)
             end_s = at_s + trace.duration_s
-            stages = StageTimes(0.0, trace.duration_s, 0.0)
+            stages = StageTimes(0.0, 0.0, 0.0)
             cpu_s = time.thread_time() - cpu_s
             calls.append(CallRecord(at_s, at_s, end_s, *stages, cpu_s, 0, 0))
             at_s = end_s

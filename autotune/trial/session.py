@@ -26,6 +26,7 @@ from autotune.devices.readings import Watch
 from autotune.devices.telemetry import meter_of_all
 from autotune.measure.client_queue import shared_states_file
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
+from autotune.measure.noise_scale import SquaredNorms
 from autotune.measure.pipeline_guard import Difference, compare_passes
 from autotune.trial import messages
 from autotune.trial.ranks import LOOPBACK
@@ -335,6 +336,17 @@ class RanksSession(ProcessSession):
             raise
         self._loss = firsts[0].loss
         return opened
+
+    def squared_norms(self, steps: int, limit_s: float) -> list[SquaredNorms]:
+        """Squared norms of gradients of one step after the other, each on items of its own.
+
+        Raises:
+            TrialError: It took longer than `limit_s`, or failed.
+        """
+        self._group.send([messages.Norms(steps)] * self._group.size)
+        until_s = time.monotonic() + limit_s
+        taken = self._group.gather(messages.NormsTaken, until_s=until_s)
+        return [SquaredNorms(*pair) for pair in taken[0].norms]
 
     def result(self) -> Result:
         """The steps, with what the comparison of the first one has shown."""

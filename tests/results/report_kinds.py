@@ -9,7 +9,16 @@ from autotune.core.diagnosis import Breakdown, Diagnosis, Forecast, Kernel, Roof
 from autotune.core.insight import Alike, Insight, Untried
 from autotune.core.objective import Goal, Objective
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Config, Load, Measurement, Recommendation, TrialRecord
+from autotune.core.pipeline import RankTrace, Span, StepTrace
+from autotune.core.records import (
+    Config,
+    Load,
+    Measurement,
+    Recommendation,
+    TrialRecord,
+    Verdict,
+)
+from autotune.measure.pipeline_timeline import figures_of, replay
 from autotune.results.ranking import rank
 from autotune.results.recommend import decide
 from autotune.results.study_result import Ending, StudyResult, WarmStart
@@ -26,6 +35,49 @@ INSIGHT = Insight(
     untried=Untried(count=7, total=40, values={"instance_count": (2,)}, maybe_better=2),
 )  # fmt: skip
 LONG = "a_name_that_is_longer_than_any_that_a_careful_person_would_give_to_it_" * 2
+
+
+def pipeline(whole: StudyResult) -> StudyResult:
+    """Two trials of two stages, 2 micro-batches and 4; the second one is recommended."""
+    records = tuple(_stages(count, number) for number, count in enumerate((2, 4)))
+    base, best = records
+    facts = replace(
+        whole.facts,
+        baseline=base.config,
+        params={"micro_batch_count": (2, 4), "schedule": ("GPipe",)},
+    )
+    chosen = Recommendation(status="unconfirmed", record=best, baseline=base)
+    return replace(whole, facts=facts, records=records, recommendation=chosen)
+
+
+def _stages(count: int, number: int) -> TrialRecord:
+    config = Config.from_dict(
+        {"global_batch_size": 8, "micro_batch_count": count, "schedule": "GPipe"}
+    )
+    orders = [[(kind, rank, i) for kind in "FB" for i in range(count)] for rank in (0, 1)]
+    lengths_s = {("F", 0): 0.1, ("B", 0): 0.2, ("F", 1): 0.2, ("B", 1): 0.4}
+    lines = replay(orders, {key: 1.5 * s / count for key, s in lengths_s.items()})
+    late = [[s._replace(start_s=s.start_s + 0.05, end_s=s.end_s + 0.05) for s in x] for x in lines]
+    end_s = max(span.end_s for line in late for span in line)
+    traces = [
+        RankTrace(
+            rank=rank, replica=0, place=rank, stages=(rank,), layers=(2,), schedule="GPipe",
+            chunks=1, micro_batches=count, rounds=1, memory_peak_bytes=2**20,
+            steps=(StepTrace(end_s + 0.1, (*line, Span("R", -1, -1, end_s, end_s + 0.1))),),
+        )
+        for rank, line in enumerate(late)
+    ]  # fmt: skip
+    measurement = Measurement(
+        throughput_items_per_s=8 / end_s, latency_p99_s=end_s, memory_peak_bytes=2**20,
+        pipeline=figures_of(traces),
+    )  # fmt: skip
+    return TrialRecord(
+        number=number,
+        config=config,
+        phase="search" if number else "baseline",
+        verdict=Verdict(outcome=Outcome.OK),
+        measurements=(measurement,),
+    )
 
 
 def kinds(make_study: Make, make_trial: Trial) -> dict[str, StudyResult]:
@@ -55,6 +107,7 @@ def kinds(make_study: Make, make_trial: Trial) -> dict[str, StudyResult]:
         "many parameters": _with_many_parameters(whole),
         "device": _with_device(whole),
         "rate": _at_sought_rates(whole),
+        "pipeline": pipeline(whole),
     }
     found |= {f"knee {share}": _knee(whole, share) for share in (0.9, 0.999)}
     found |= {"front": _goals(whole, front=True), "weighted": _goals(whole, front=False)}

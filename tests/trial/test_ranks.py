@@ -95,6 +95,22 @@ def test_the_bubble_of_sleeping_stages_is_the_formulas(launcher):
     assert figures.replayed_bubble_ratio <= figures.bubble_ratio + 0.01
 
 
+def test_gradients_of_micro_batches_are_those_of_the_model(launcher):
+    whole = group("transformer", SMALL, micro_batch_count=2, schedule="GPipe", global_batch_size=4)
+    turned = group(
+        "transformer", SMALL, micro_batch_count=1, gradient_accumulation=2, global_batch_size=4
+    )
+    found = []
+    for spec in (whole, turned):
+        with open_session(spec, launcher) as session:
+            found.append(session.squared_norms(3, limit_s=60))
+    assert [pair for step in found[0] for pair in step] == pytest.approx(
+        [pair for step in found[1] for pair in step], rel=1e-4
+    )
+    assert len({step.big for step in found[0]}) == 3
+    assert all(0 < step.big <= step.small for step in found[0])
+
+
 def test_inference_runs_forward_passes_alone(launcher):
     spec = group("transformer", {**SMALL, "forward_only": True})
     with open_session(spec, launcher) as session:

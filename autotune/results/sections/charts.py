@@ -30,8 +30,13 @@ from autotune.results.study_result import StudyResult
 from autotune.results.summary import AGAIN
 
 
-def over_batch_size(result: StudyResult) -> Section:
-    """Throughput and latency over the batch size, with the knee where one is sought."""
+def over_batch_size(result: StudyResult) -> Section | None:
+    """Throughput and latency over the batch size, with the knee where one is sought.
+
+    None of a pipeline, whose micro-batches matter instead.
+    """
+    if result.facts.baseline.is_pipeline:
+        return None
     return Section(
         title="How throughput and latency follow the batch size",
         blocks=tuple(_curve_blocks(result)),

@@ -20,6 +20,7 @@ from autotune.core.records import Config, WorkloadSpec
 from autotune.workloads.data import make_requests
 from autotune.workloads.pipeline.chain import TARGET, TRAINING, chain
 from autotune.workloads.pipeline.layout import Layout, setting, whole
+from autotune.workloads.pipeline.ranks.increments import Increments
 from autotune.workloads.pipeline.ranks.recorder import Recorder
 from autotune.workloads.pipeline.ranks.reduction import Reduction
 from autotune.workloads.pipeline.ranks.reference import Unpipelined, norms
@@ -69,6 +70,7 @@ class Rank:
         self._chain = chain(seat.workload, seat.seed, seat.config)
         self.replica, self.place = divmod(seat.rank, self._layout.ranks)
         self._recorder = Recorder(seat.clock, event_maker(seat.device))
+        self._increments: Increments | None = None
         self._batch, self._target = self._data()
         self.reference = known or self._reference()
         self._groups()
@@ -117,6 +119,25 @@ class Rank:
         seat.wait()
         return StepTrace(seat.clock.now_s() - began_s, recorder.spans())
 
+    def squared_norms(self, steps: int) -> tuple[tuple[float, float], ...]:
+        """Squared norms of gradients at the present weights, per step on fresh items.
+
+        The mean over a replica's micro-batches, and that of the gradient of all of them; both
+        means over the replicas.
+        """
+        found = []
+        for number in range(steps):
+            self._batch, self._target = self._data(number + 1)
+            self._increments = Increments(self._parts, self._layout.micro_batches)
+            self._passes(keep=False, reduces=False)
+            found.append(self._increments.squares(self._layout.rounds))
+        self._increments = None
+        self._batch, self._target = self._data()
+        table = torch.tensor(found, dtype=torch.float64 if self._is_cpu else torch.float32)
+        table = table.to(self._seat.device)
+        dist.all_reduce(table)
+        return tuple((small, big) for small, big in (table / self._layout.replicas).tolist())
+
     def together(self, *values: float) -> tuple[float, ...]:
         """The highest of every value over all ranks; all go on from here at the same time."""
         table = torch.tensor(values, dtype=torch.float64 if self._is_cpu else torch.float32)
@@ -138,10 +159,10 @@ class Rank:
     def _trains(self) -> bool:
         return not self._options["forward_only"]
 
-    def _data(self) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
-        """This replica's part of the global batch: the model's inputs, and the target."""
+    def _data(self, number: int = 0) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
+        """This replica's part of a global batch: the model's inputs, and the target."""
         total = whole(self._config, "global_batch_size")
-        (arrays,) = make_requests(self._chain.inputs, total, 1, self._seat.seed)
+        (arrays,) = make_requests(self._chain.inputs, total, 1, self._seat.seed + number)
         size = total // self._layout.replicas
         part = slice(self.replica * size, (self.replica + 1) * size)
         # Rank 0 holds the whole, as it may have to run the model without a pipeline.
@@ -244,15 +265,17 @@ class Rank:
 
     # --- running -------------------------------------------------------------------------------
 
-    def _passes(self, *, keep: bool) -> list[torch.Tensor]:
+    def _passes(self, *, keep: bool, reduces: bool = True) -> list[torch.Tensor]:
         """All rounds of forward and backward passes, gradients averaged over the replicas.
 
         Args:
             keep: Whether the loss is wanted where there is no backward pass.
+            reduces: Whether gradients are averaged over replicas.
         Returns:
             The scaled losses of this rank's micro-batches, if it holds the last stage.
         """
         self._done = dict.fromkeys(self._parts, 0)
+        self._reduces = reduces and self._trains and self._layout.replicas > 1
         for parameter in self._parameters:
             parameter.grad = None
         losses: list[torch.Tensor] = []
@@ -262,7 +285,7 @@ class Rank:
             part = slice(number * size, (number + 1) * size)
             with torch.enable_grad() if self._trains else torch.no_grad():
                 losses += self._round(part, keep=keep)
-        if self._trains and self._layout.replicas > 1:
+        if self._reduces:
             with self._recorder.piece("R"):
                 if not self._reduction.overlaps:
                     self._reduction.send(self._parameters)
@@ -305,8 +328,14 @@ class Rank:
 
         def ended(kind: str) -> None:
             self._done[stage] += kind in "BW"
-            reduces = self._layout.replicas > 1 and self._reduction.overlaps
-            if reduces and kind in "BW" and self._done[stage] == passes:
+            if self._increments is not None and kind in "BW":
+                self._increments.take(stage)
+            if (
+                self._reduces
+                and self._reduction.overlaps
+                and kind in "BW"
+                and self._done[stage] == passes
+            ):
                 self._reduction.send(parameters_of(self._parts[stage]))
 
         return ended
