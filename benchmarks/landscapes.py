@@ -42,6 +42,7 @@ class Landscape:
         status: "ok", or why a configuration cannot run.
         limit_s: Limit on P99, None for none.
         noise: Of a measured throughput, relative.
+        copy_share: Of a cycle, what is copies that nothing hides; None: not told.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Landscape:
     cost_s: Floats
     limit_s: float | None
     noise: float = 0.03
+    copy_share: Floats | None = None
 
     @cached_property
     def configs(self) -> tuple[Config, ...]:
@@ -219,12 +221,13 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What a kind says: cycle time, P99 over cycle time, memory, and what cannot run."""
+    """What a kind says: cycle time, P99 over cycle time, memory, what cannot run, copies."""
 
     cycle_s: Floats
     tail: Floats
     memory: Floats
     status: npt.NDArray[np.str_] | None = None
+    copy_s: Floats | None = None
 
 
 def padding(c: Columns) -> Truth:
@@ -237,7 +240,7 @@ def padding(c: Columns) -> Truth:
     copy = c.draw(1e-4, 6e-4) * np.where(c.packed > 0, 0.5, 1.0) * (1 + 0.15 * c.instances)
     cycle = copy + compute + c.slices * c.draw(2e-5, 1e-4)
     tail = c.draw(1.08, 1.25) + 0.02 * c.instances
-    return Truth(cycle_s=cycle, tail=tail + 0 * cycle, memory=_memory(c, 8e6))
+    return Truth(cycle_s=cycle, tail=tail + 0 * cycle, memory=_memory(c, 8e6), copy_s=copy)
 
 
 def cliff(c: Columns) -> Truth:
@@ -306,7 +309,8 @@ def overlap(c: Columns) -> Truth:
     compute = c.batch * c.draw(3e-6, 1.5e-5) * (24.0 / c.cubes) ** 0.7 * c.crowd**0.9
     hidden = np.minimum(copy, compute) * (1 - 1 / c.slices)
     cycle = copy + compute - hidden + c.draw(5e-5, 4e-4) * c.slices
-    return Truth(cycle_s=cycle, tail=1.1 + 0.04 * c.instances, memory=_memory(c, 7e6))
+    tail, exposed = 1.1 + 0.04 * c.instances, copy - hidden
+    return Truth(cycle_s=cycle, tail=tail, memory=_memory(c, 7e6), copy_s=exposed)
 
 
 def flat(c: Columns) -> Truth:
@@ -368,6 +372,7 @@ def simulate(kind: str, seed: int, noise: float = 0.03) -> Landscape:
         cost_s=2.4 + 0.15 * columns.instances + 1e-4 * columns.batch,
         limit_s=limit_of(truth, throughput, status == "ok", share) if limited else None,
         noise=noise,
+        copy_share=None if truth.copy_s is None else truth.copy_s / truth.cycle_s,
     )
 
 

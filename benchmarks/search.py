@@ -131,7 +131,7 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--noise", type=float, default=0.03)
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--strategies", default=",".join(s for s in STRATEGIES if s != "blind"))
     parser.add_argument("--kinds", default=",".join(KINDS), help="simulated kinds, '' for none")
     parser.add_argument(
         "--grid", action="append", default=[], metavar="FILE[=LIMIT]", help="a recorded grid"

@@ -16,6 +16,7 @@ from autotune.core.records import Config, Measurement, TrialRecord, Verdict
 from autotune.search.grid import Attempt
 from autotune.search.sampler import Sampler, make_sampler
 
+INPUTS = 28  # tensors of a request, in landscapes that tell what copies take
 WINDOW_S = 2.0  # measured time of a trial, beside the landscape's own cost of starting it
 
 
@@ -37,6 +38,7 @@ class Game:
         self.seed = seed
         self.trials = trials
         self.asks_gain = asks_gain
+        self.with_stages = True
         self.gains: list[float | None] = []
         self.rng = np.random.default_rng([seed, 1])
         self.history: list[Trial] = []
@@ -114,6 +116,12 @@ def shipped(name: str) -> Strategy:
     return play
 
 
+def blind(game: Game) -> None:
+    """`auto` that is not told where the time of a call goes."""
+    game.with_stages = False
+    shipped("auto")(game)
+
+
 def record_of(game: Game, config: Config, trial: Trial) -> TrialRecord:
     """A trial as the tool would keep it."""
     number = len(game.history) - 1
@@ -123,7 +131,9 @@ def record_of(game: Game, config: Config, trial: Trial) -> TrialRecord:
     if ran and not game.holds(trial):
         outcome = Outcome.OVER_LIMIT
     figures = Measurement(
-        throughput_items_per_s=trial.throughput, latency_p99_s=trial.latency_p99_s
+        throughput_items_per_s=trial.throughput,
+        latency_p99_s=trial.latency_p99_s,
+        **_stages(game, config, trial),
     )
     return TrialRecord(
         number=number,
@@ -136,6 +146,20 @@ def record_of(game: Game, config: Config, trial: Trial) -> TrialRecord:
         measurements=(figures,) if ran else (),
         cost_s=trial.end_s - before_s,
     )
+
+
+def _stages(game: Game, config: Config, trial: Trial) -> dict[str, Any]:
+    """Stage times of a call, where the landscape tells them and the game is played with them."""
+    shares = game.land.copy_share
+    if shares is None or trial.throughput is None or not game.with_stages:
+        return {}
+    cycle_s = config.total_instances * config.batch_size / trial.throughput
+    copy_s = float(shares[trial.index]) * cycle_s
+    return {
+        "h2d_mean_s": copy_s,
+        "compute_mean_s": cycle_s - copy_s,
+        "copies_per_call": 2 if config.batched_h2d else INPUTS,
+    }
 
 
 # --- optuna's ----------------------------------------------------------------------------------
@@ -267,6 +291,7 @@ def _fill(game: Game) -> None:
 STRATEGIES: dict[str, Strategy] = {
     "auto": shipped("auto"),
     "mechanistic": shipped("mechanistic"),
+    "blind": blind,
     "gp": stock(_gp),
     "tpe": stock(lambda seed: optuna.samplers.TPESampler(seed=seed)),
     "random": random_search,

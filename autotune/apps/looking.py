@@ -12,7 +12,7 @@ from autotune.apps.resolve import Resolved
 from autotune.apps.view import View
 from autotune.core.diagnosis import Breakdown, Diagnosis, Forecast, Source
 from autotune.core.errors import TrialError, UsageError
-from autotune.core.records import Config, Load, Plan, Samples, Window
+from autotune.core.records import Config, Load, Plan, Samples, TrialRecord, Window
 from autotune.measure.account import (
     Place,
     Recording,
@@ -27,6 +27,7 @@ from autotune.measure.queueing import ServiceTimes, simulate
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.measure.summary import summarise
 from autotune.results.bottleneck import diagnose
+from autotune.results.checking import trial_diagnosis
 from autotune.results.forecast import Setting, forecast
 from autotune.results.words import config_text
 from autotune.trial.group import group_spec, trial_plan
@@ -40,6 +41,36 @@ MAX_RECORDED = 100_000  # operators in a recording, so that its file stays small
 INSPECT_LIMIT_S = 60.0
 ROUNDS = 2  # in which a forecast is checked, both configurations in each
 QUEUE_SEED = 0
+
+
+def place_of(resolved: Resolved) -> Place:
+    """Where a space's configurations run."""
+    return Place(is_host=resolved.info.kind == "cpu", core_count=resolved.info.core_count)
+
+
+def setting_of(resolved: Resolved) -> Setting:
+    """What limits and helps a forecast for a space."""
+    place = place_of(resolved)
+    return Setting(
+        choices={p.name: p.choices for p in resolved.space.params if len(p.choices) > 1},
+        core_count=place.core_count,
+        overlaps=not place.is_host,
+        is_host=place.is_host,
+    )
+
+
+def known_diagnosis(record: TrialRecord, resolved: Resolved) -> Diagnosis | None:
+    """The verdict on a trial without running anything: as declared, or from its stage times.
+
+    None if neither tells, or if arrivals and not its calls decide what it serves.
+    """
+    space, setting = resolved.space, setting_of(resolved)
+    if space.objective.load.is_queued or not record.verdict.outcome.is_measured:
+        return None
+    if WORKLOADS[space.workload.kind].runs != "virtual":
+        return trial_diagnosis(record, setting)
+    breakdown = declared_breakdown(space.workload, record.config)
+    return diagnose(breakdown, source="declared", config=record.config, setting=setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +88,13 @@ class Looker:
 
     @property
     def place(self) -> Place:
-        info = self.resolved.info
-        return Place(is_host=info.kind == "cpu", core_count=info.core_count)
+        """Where it runs."""
+        return place_of(self.resolved)
 
     @property
     def setting(self) -> Setting:
         """What limits and helps a forecast here."""
-        space, place = self.resolved.space, self.place
-        return Setting(
-            choices={p.name: p.choices for p in space.params if len(p.choices) > 1},
-            core_count=place.core_count,
-            overlaps=not place.is_host,
-            is_host=place.is_host,
-        )
+        return setting_of(self.resolved)
 
     def diagnose(self, config: Config, folder: Path) -> Diagnosis:
         """Run a configuration, record it if that can be done, and judge it.

@@ -11,6 +11,7 @@ from typing import Literal
 from autotune.apps.accuracy import with_accuracy
 from autotune.apps.learning_rate import with_learning_rate
 from autotune.apps.library import advice_note, find_past, remember, warm_start_of
+from autotune.apps.looking import known_diagnosis, setting_of
 from autotune.apps.prove import prove
 from autotune.apps.resolve import (
     Resolved,
@@ -28,16 +29,20 @@ from autotune.apps.store import (
     FACTS,
     INSIGHT,
     PROVING,
+    read_diagnoses,
     remember_storage,
     study_dir,
+    write_diagnoses,
     write_report,
 )
 from autotune.apps.view import Standing, View
 from autotune.core.codec import from_json_dict, to_json_dict
+from autotune.core.diagnosis import Diagnosis
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Phase, Recommendation, Result, TrialRecord
+from autotune.results.checking import checked_by_trials
 from autotune.results.ranking import Ranking, rank
 from autotune.results.recommend import decide
 from autotune.results.study_result import Ending, StudyFacts, StudyResult
@@ -304,9 +309,28 @@ class _Run:
         result = self._result(recommendation, ending)
         if not result.trial_count:
             return result
+        result = replace(result, diagnoses=self._diagnoses(result))
+        if result.diagnoses:
+            write_diagnoses(result.diagnoses, self.study.directory)
         if not ending.handed_over:
             remember(result, self.resolved.space, self.study.fingerprint, self.studies_dir)
         return replace(result, report=write_report(result, self.study.directory))
+
+    def _diagnoses(self, result: StudyResult) -> tuple[Diagnosis, ...]:
+        """Where the time of the baseline goes, and of what is recommended, as far as it is known.
+
+        What was recorded of them stays; forecasts are held against the trials of today.
+        """
+        kept = {d.config: d for d in read_diagnoses(self.study.directory) if d.files}
+        setting, found = setting_of(self.resolved), []
+        for config in dict.fromkeys((self.facts.baseline, result.config)):
+            record = next((r for r in result.records if r.config == config), None)
+            made = kept.get(config) if config is not None else None
+            if made is None and record is not None:
+                made = known_diagnosis(record, self.resolved)
+            if made is not None:
+                found.append(checked_by_trials(made, result.records, setting))
+        return tuple(found)
 
     def _ending(self, reason: StopReason) -> Ending:
         complete = reason in (StopReason.TRIALS, StopReason.EXHAUSTED, StopReason.GAIN)

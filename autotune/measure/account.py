@@ -14,9 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotune.core.diagnosis import Breakdown, Ceilings, Inspection, OpWork, Part, Roofline
-from autotune.core.records import Config, Floats, Measurement, Samples
+from autotune.core.records import Config, Floats, Measurement, Samples, Scalar
 from autotune.measure.breakdown import break_down, step_parts_s
 from autotune.measure.profile import Profile
+
+MANY_COPIES = 4  # of one call: more than its dtypes and a few
+LEADING = 0.3  # share of a call from which on copies are worth a probe before others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,3 +284,20 @@ def shares_of(breakdown: Breakdown) -> dict[Part, float]:
         "compute": breakdown.busy_s - memory_s,
     }
     return {part: breakdown.share(part_s) for part, part_s in seconds.items()}
+
+
+def next_values(measurement: Measurement, config: Config) -> dict[str, Scalar]:
+    """What a configuration's own trial says should be tried first, by parameter; {}: nothing.
+
+    Stage times tell copies from all the rest, and no more: where copies hold it back, that they are
+    batched if they are many, and hidden under computing if they are few.
+    """
+    stages = Stages.of_measurement(measurement, config)
+    if stages is None:
+        return {}
+    shares = shares_of(stage_breakdown(stages))
+    if shares["h2d"] < LEADING or shares["h2d"] < max(shares.values()):
+        return {}
+    if stages.copies > MANY_COPIES * config.micro_batch_count and not config.batched_h2d:
+        return {"batched_h2d": True}
+    return {"micro_batch_count": 2 * config.micro_batch_count}

@@ -6,11 +6,12 @@ import numpy as np
 
 from autotune.core.diagnosis import Breakdown, Kernel
 from autotune.core.records import Floats
-from autotune.measure.profile import ON_DEVICE, Kind, Profile
+from autotune.measure.profile import ON_DEVICE, Kind, Profile, kind_of
 
 TOP_KERNELS = 10
 SAME_TIME_S = 0.5e-9  # closer than this, one operation ends where the next begins
 SHORT_KERNEL_S = 5e-6  # comparable with what it costs to launch one
+ALIKE_BURSTS = 0.9  # of the bursts of copies: from then on they tell calls
 LONG_PAUSE_S = 100e-6  # between two of the host's operators: calling one takes a tenth of it
 
 
@@ -18,9 +19,10 @@ def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
     """Where the time went.
 
     Args:
-        call_count: Calls in the profile, where the profiler did not mark them.
+        call_count: Calls in the profile, where the profiler did not mark them; None: as it did, or
+            as bursts of copies show.
     """
-    calls = call_count or profile.step_count
+    calls = call_count or profile.step_count or _calls_seen(profile)
     on_device = profile.of_kind(*ON_DEVICE)
     if not on_device.any():
         return _from_totals(profile, calls)
@@ -52,6 +54,19 @@ def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
         median_kernel_s=float(np.median(profile.duration_s[compute])) if compute.any() else None,
         kernels=_kernels(profile),
     )
+
+
+def _calls_seen(profile: Profile) -> int | None:
+    """Calls as bursts of copies that operators part, where nearly all have equally many copies."""
+    copies, compute = profile.of_kind("h2d", "copy"), profile.of_kind("compute")
+    if profile.is_host or not copies.any() or not compute.any():
+        return None
+    starts = np.sort(profile.start_s[compute])
+    before = np.searchsorted(starts, np.sort(profile.start_s[copies]))
+    sizes = np.unique(before, return_counts=True)[1]
+    usual = int(np.bincount(sizes).argmax())
+    is_plain = usual > 1 and (sizes == usual).mean() >= ALIKE_BURSTS
+    return len(sizes) if is_plain else None
 
 
 _PARTS: dict[str, tuple[Kind, ...]] = {
@@ -98,20 +113,30 @@ def step_parts_s(profile: Profile, calls: int) -> tuple[float, float, float]:
 
 def _from_totals(profile: Profile, calls: int | None) -> Breakdown:
     """What a profiler summed up by itself: no single operations, hence no count of gaps."""
-    totals = profile.totals_s
+    totals, types = profile.totals_s, profile.type_times_s
     span_s = sum(totals.values())
-    whole_s = sum(profile.type_times_s.values())
+    kinds = {name: kind_of(name) for name in types}
+
+    def of(*wanted: Kind) -> float:
+        return sum(seconds for name, seconds in types.items() if kinds[name] in wanted)
+
+    whole_s = of("compute")
     kernels = [
         Kernel(name=name, count=0, total_s=s, share=s / whole_s if whole_s else 0.0)
-        for name, s in sorted(profile.type_times_s.items(), key=lambda item: -item[1])
+        for name, s in sorted(types.items(), key=lambda item: -item[1])
+        if kinds[name] == "compute"
     ]
     return Breakdown(
-        span_s=span_s or whole_s,
+        span_s=span_s or of(*ON_DEVICE),
         call_count=calls,
         busy_s=totals.get("computing", whole_s),
-        communication_s=totals.get("communication", 0.0),
+        h2d_s=of("h2d", "copy"),
+        h2d_alone_s=of("h2d", "copy"),
+        d2h_s=of("d2h"),
+        d2h_alone_s=of("d2h"),
+        communication_s=totals.get("communication", of("communication")),
         gap_s=totals.get("free", 0.0),
-        idle_s=totals.get("free", 0.0),
+        idle_s=max(totals.get("free", 0.0) - of("h2d", "copy", "d2h"), 0.0),
         kernels=tuple(kernels[:TOP_KERNELS]),
     )
 

@@ -116,8 +116,8 @@ def _kind(header: Sequence[str]) -> TableKind:
     has_length = names.intersection(_DURATION) or names.intersection(_END)
     if names.intersection(_START) and has_length and names.intersection((*_NAME, *_TYPE, *_CORE)):
         return "operations"
-    if names.intersection(_TOTAL) and names.intersection(_TYPE):
-        return "types"
+    if names.intersection(_TOTAL) and names.intersection(_TYPE) and names.intersection(_CORE):
+        return "types"  # without cores it is one of communication
     return ""
 
 

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from autotune.core.diagnosis import Breakdown, Diagnosis, Forecast, Part, Roofline, Source
 from autotune.core.records import Config
 from autotune.core.units import format_duration
-from autotune.measure.account import shares_of
+from autotune.measure.account import MANY_COPIES, shares_of
 from autotune.measure.breakdown import SHORT_KERNEL_S
 from autotune.results.forecast import KNOBS, Setting, forecast
 from autotune.results.words import value_text
 
-MANY_COPIES = 4  # of one call: more than its dtypes and a few
 MIN_SHARE = 0.02  # a part below this is not worth a sentence
 MIN_GAIN = 1.03  # a forecast below this is no reason to change anything
 ENOUGH = 0.3  # of the best forecast's gain: the first of a part's own knobs that has it is named

@@ -1,4 +1,4 @@
-"""Forecasts held against what a study has measured."""
+"""What a study's own trials say: of where a call's time goes, and of what was forecast."""
 
 from __future__ import annotations
 
@@ -8,8 +8,25 @@ from dataclasses import replace
 
 from autotune.core.diagnosis import Diagnosis, Forecast
 from autotune.core.records import Config, Scalar, TrialRecord
+from autotune.measure.account import Stages, stage_breakdown
+from autotune.results.bottleneck import diagnose
 from autotune.results.forecast import Setting, forecast
 from autotune.results.words import value_text
+
+TOLD_BY_STAGES = ("h2d", "d2h", "host")
+"""Parts that stage times tell. They know no launches from computing, so that of a call which
+spends its time in the model nothing is said."""
+
+
+def trial_diagnosis(record: TrialRecord, setting: Setting) -> Diagnosis | None:
+    """The verdict that a trial's own stage times allow; None if they do not tell."""
+    measurement = record.measurement
+    stages = Stages.of_measurement(measurement, record.config) if measurement else None
+    if stages is None:
+        return None
+    breakdown = stage_breakdown(stages)
+    found = diagnose(breakdown, source="trial", config=record.config, setting=setting)
+    return found if found.part in TOLD_BY_STAGES else None
 
 
 def checked_by_trials(

@@ -10,7 +10,7 @@ cost, the gain per second counts (expected improvement per second, Snoek et al. 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +121,7 @@ def propose(
     barred: Iterable[tuple[int, ...]] = (),
     number: int,
     seed: int,
+    lead: Mapping[int, int] | None = None,
 ) -> Proposal | None:
     """The configuration whose measurement should help most.
 
@@ -128,6 +129,7 @@ def propose(
         pending: Configurations being measured by others.
         barred: Configurations that must not come again.
         number: How many trials there have been, to number the probes.
+        lead: Choices that the probes are to see before others: parameter to choice, by index.
     Returns:
         None if there is nothing left to propose.
     """
@@ -140,7 +142,9 @@ def propose(
         return None
     runs = np.where(free, posterior.runs(rows, features), -1.0)
     if posterior.surrogate is None or number < probe_count(grid.encoding):
-        return Proposal(row=_row(rows, _probe(rows, runs, number, grid, seed)))
+        seen = np.vstack([posterior.tested, pending])
+        ahead = {c: choice for c, choice in (lead or {}).items() if choice not in seen[:, c]}
+        return Proposal(row=_row(rows, _probe(rows, runs, number, grid, seed, ahead)))
     costs, posterior = posterior.costs, posterior.expecting(pending)
     assert posterior.surrogate is not None
     finalists = np.flatnonzero(free)
@@ -179,13 +183,16 @@ def _row(rows: Ints, index: int) -> tuple[int, ...]:
     return tuple(rows[index].tolist())
 
 
-def _probe(rows: Ints, runs: Floats, number: int, grid: Candidates, seed: int) -> int:
+def _probe(
+    rows: Ints, runs: Floats, number: int, grid: Candidates, seed: int, ahead: Mapping[int, int]
+) -> int:
     """Index of the row nearest to a point of a design that spreads over all parameters.
 
     A parameter with few choices goes through them in turn, in an order of the seed's, so that
     the probes see each; a longer one follows the additive recurrence of the generalised golden
     ratio (Roberts 2018). The ends of long ladders are left out: they say least about the middle.
     A pipeline's second probe has many micro-batches, as the baseline is likely to have few.
+    What is `ahead` takes its turn now.
     """
     sizes = grid.sizes
     rng = np.random.default_rng(seed)
@@ -202,7 +209,7 @@ def _probe(rows: Ints, runs: Floats, number: int, grid: Candidates, seed: int) -
             distance += np.abs(rows[:, column] - round(FAR_PROBE * (size - 1)))
             continue
         if size <= PROBES:
-            distance += rows[:, column] != order[number % size]
+            distance += rows[:, column] != ahead.get(column, order[number % size])
         else:
             distance += ((rows[:, column] + 0.5) / size - (0.1 + 0.8 * place)) ** 2
     return int(np.argmin(np.where(runs > 0.5, distance, distance + 100.0 * (1.0 + (runs < 0)))))

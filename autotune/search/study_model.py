@@ -9,6 +9,7 @@ import numpy as np
 
 from autotune.core.insight import Alike, Belief, Insight, Untried
 from autotune.core.records import Config, Ints, Scalar, TrialRecord
+from autotune.measure.account import next_values
 from autotune.search.pareto import posterior_of
 from autotune.search.posterior import Posterior
 from autotune.search.proposer import PROBES, Candidates, Proposal, as_rows, propose
@@ -60,6 +61,7 @@ class StudyModel:
         Returns:
             None if there is nothing left to propose.
         """
+        records = list(records)
         posterior = self._posterior(records)
         return propose(
             posterior,
@@ -68,7 +70,20 @@ class StudyModel:
             barred=[*self._rows(barred), *map(tuple, posterior.broken.tolist())],
             number=number,
             seed=self._seed,
+            lead=self._lead(records) if number < PROBES else None,
         )
+
+    def _lead(self, records: Sequence[TrialRecord]) -> dict[int, int]:
+        """What the verdict on the baseline wants to see first."""
+        space, wanted = self._space, {}
+        measured = next((r.measurement for r in records if r.config == space.baseline), None)
+        if measured is not None and not space.objective.load.is_queued:
+            wanted = next_values(measured, space.baseline)
+        return {
+            column: dimension.choices.index(wanted[dimension.name])
+            for column, dimension in enumerate(self._encoding.dimensions)
+            if wanted.get(dimension.name) in dimension.choices
+        }
 
     def config(self, row: Sequence[int]) -> Config:
         """The configuration at a row of choice indices."""

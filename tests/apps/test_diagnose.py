@@ -44,6 +44,8 @@ def study(tmp_path: Path) -> Path:
 
 def test_a_study_is_diagnosed_and_its_forecast_checked(tmp_path: Path) -> None:
     directory = study(tmp_path)
+    known = load_result("recommender_a3", tmp_path).diagnoses  # without having been asked for
+    assert known[0].source == "declared" and known[0].knob == "batched_h2d"
     found = diagnose_study("recommender_a3", studies_dir=tmp_path)
     baseline, best = found.found
     assert baseline.config is not None and baseline.config.batch_size == 128
@@ -63,11 +65,12 @@ def test_a_study_is_diagnosed_and_its_forecast_checked(tmp_path: Path) -> None:
 
 def test_one_configuration_of_a_study(tmp_path: Path) -> None:
     directory = study(tmp_path)
+    before = (directory / "diagnosis.json").read_bytes()
     name = "recommender_a3#batched_h2d=false,batch_size=128,instance_count=4,cores_per_instance=all"
     (found,) = diagnose_study(name, studies_dir=tmp_path, check=False).found
     assert found.config is not None and found.config.instance_count == 4
     assert found.efficiency is not None and 0.2 < found.efficiency < 1.0
-    assert not (directory / "diagnosis.json").exists()
+    assert (directory / "diagnosis.json").read_bytes() == before  # that of the whole study
 
 
 def test_an_outside_program_cannot_be_looked_into(tmp_path: Path) -> None:

@@ -462,3 +462,20 @@ def test_a_long_history_does_not_make_an_ask_slow() -> None:
 
     short, long = (min(ask_s(count) for _ in range(3)) for count in (100, 1000))
     assert long < 5 * short  # cubic in the history it would be 1,000 times
+
+
+def test_the_baselines_copies_are_probed_first() -> None:
+    """Where its stage times say that many copies hold it back, the first probe batches them."""
+    choices = parameters(batch_size=(1, 8, 64), batched_h2d=(False, True))
+    space = replace(serving_space(params=choices, rules=()), baseline=Config())
+    figures = {"throughput_items_per_s": 1.0, "latency_p99_s": LIMIT_S / 2}
+    stages = {"h2d_mean_s": 0.6, "compute_mean_s": 0.4, "copies_per_call": 28}
+    firsts = []
+    for seed in range(6):
+        for known in ({**figures, **stages}, figures):
+            proposal = StudyModel(space, seed).next(
+                [record_of(0, Config(), "ok", **known)], number=1
+            )
+            assert proposal is not None
+            firsts.append(StudyModel(space, seed).config(proposal.row).batched_h2d)
+    assert all(firsts[::2]) and not all(firsts[1::2])
