@@ -130,7 +130,10 @@ def diagnose_profile(path: Path, *, call_count: int | None = None) -> Diagnosed:
     if not breakdown.span_s:
         raise UsageError(f"{path}: it tells of no operation; record it with its activities")
     found = replace(diagnose(breakdown, source="files"), files=profile.files)
-    return Diagnosed(found=(found,), notes=profile.unread)
+    notes = profile.unread
+    if profile.is_host:
+        notes = ("no device is in it: the host's operators are read as what computes", *notes)
+    return Diagnosed(found=(found,), notes=notes)
 
 
 def diagnose_space(
