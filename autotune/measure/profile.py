@@ -25,11 +25,13 @@ ON_DEVICE: tuple[Kind, ...] = ("compute", "h2d", "d2h", "copy", "communication")
 MAX_START_US = 10**17  # three thousand years: no clock is there
 US = 1e-6
 
+_TO = r"[\s_-]*(?:to|2|->|=>|→|到)[\s_-]*"
+_HOST, _DEVICE = r"(?:host|主机)", r"(?:device|npu|gpu|设备)"
 _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     # Inside the device it is memory traffic like any operator's.
-    ("compute", re.compile(r"DtoD|D2D|device[ _]?to[ _]?device|PtoP", re.IGNORECASE)),
-    ("h2d", re.compile(r"HtoD|H2D|host[ _]?to[ _]?device|MEMCPY_HOST", re.IGNORECASE)),
-    ("d2h", re.compile(r"DtoH|D2H|device[ _]?to[ _]?host", re.IGNORECASE)),
+    ("compute", re.compile(rf"DtoD|D2D|{_DEVICE}{_TO}{_DEVICE}|PtoP", re.IGNORECASE)),
+    ("h2d", re.compile(rf"HtoD|H2D|{_HOST}{_TO}{_DEVICE}|MEMCPY_HOST", re.IGNORECASE)),
+    ("d2h", re.compile(rf"DtoH|D2H|{_DEVICE}{_TO}{_HOST}", re.IGNORECASE)),
     ("copy", re.compile(r"mem_?cpy|memory ?copy|\bsdma\b", re.IGNORECASE)),
     ("communication", re.compile(r"hccl|hcom_|nccl|communication|lccl", re.IGNORECASE)),
     (

@@ -45,6 +45,7 @@ _DURATION = (
 )  # fmt: skip
 _END = ("taskstop", "taskendtime", "taskend", "stoptime", "endtime", "end", "结束时间")
 _BLOCKS = ("blocknum", "blockdim", "blockcount")
+_DIRECTION = ("direction", "memcpydirection", "memcpykind", "copykind", "拷贝方向", "方向")
 _STEP = ("stepid", "step", "iterationid", "iteration", "iterid", "步骤", "步数")
 _DEVICE = ("deviceid", "device", "设备id")
 _TOTAL = ("totaltime", "总耗时", "总时间")
@@ -208,8 +209,10 @@ def _number(text: str) -> float:
 def _operations(
     rows: Iterable[list[str]], header: Sequence[str], tables: Tables, place: str
 ) -> None:
-    names = (_STEP, _NAME, _TYPE, _CORE, _START, _DURATION, _END, _BLOCKS, _DEVICE)
-    step, name, type_, core, start, duration, end, blocks, device = (
+    names = (
+        _STEP, _NAME, _TYPE, _CORE, _DIRECTION, _START, _DURATION, _END, _BLOCKS, _DEVICE,
+    )  # fmt: skip
+    step, name, type_, core, direction, start, duration, end, blocks, device = (
         _column(header, group) for group in names
     )
     known_kind = functools.cache(kind_of)  # there are few names and many rows
@@ -219,7 +222,8 @@ def _operations(
         if not began or length_us is None:
             continue
         label = type_.cell(row) or name.cell(row)
-        words = f"{core.cell(row)} {label} {_without_number(name.cell(row))}"
+        words = " ".join((core.cell(row), label, _without_number(name.cell(row))))
+        words = f"{direction.cell(row)} {words}"
         kind: Kind = known_kind(words)
         count = blocks.cell(row)
         tables.building.add(

@@ -25,6 +25,7 @@ _LAUNCHES = {"cuda_runtime", "cuda_driver", "runtime", "dequeue", "enqueue"}
 _DEVICE_PROCESS = re.compile(r"Ascend Hardware", re.IGNORECASE)
 _HOST_PROCESS = re.compile(r"^CANN\b", re.IGNORECASE)
 _STEP_NAME = re.compile(rf"ProfilerStep[#\s*]*\d+|^step[ _#]*\d+$|^{STEP_MARK}\d+$", re.IGNORECASE)
+_DIRECTION = re.compile(r"direction|copy_?kind", re.IGNORECASE)
 _COPIES = re.compile(r"aten::(copy_|_foreach_copy_)$")
 
 
@@ -145,7 +146,9 @@ def _kind(event: Mapping[str, Any], name: str, process: str) -> Kind:
     args = event.get("args")
     task = str(args.get("Task Type", "")) if isinstance(args, Mapping) else ""
     if category in _KERNELS or task or _DEVICE_PROCESS.search(process):
-        return kind_of(f"{task} {name}")
+        told = args.items() if isinstance(args, Mapping) else ()
+        ways = " ".join(str(value) for key, value in told if _DIRECTION.search(str(key)))
+        return kind_of(f"{task} {name} {ways}")
     if category in _OPERATORS | _LAUNCHES or _HOST_PROCESS.search(process):
         return "host"
     return "annotation"

@@ -139,6 +139,24 @@ def test_copies_within_the_device_are_no_copies_to_it(tmp_path: Path) -> None:
     assert break_down(read_profile(tmp_path)).h2d_count == 1
 
 
+def test_a_column_may_tell_the_direction_of_copies(tmp_path: Path) -> None:
+    ways = ("host to device", "HOST->DEVICE", "主机到设备", "device to host", "device_to_device")
+    rows = [f"MEMCPY_ASYNC,{way},{10 * i},5" for i, way in enumerate(ways)]
+    text = "\n".join(["Task Type,Direction,Start(us),Duration(us)", *rows])
+    (tmp_path / "copies.csv").write_text(text, encoding="utf-8")
+    found = break_down(read_profile(tmp_path))
+    assert (found.h2d_count, found.d2h_count, found.kernel_count) == (3, 1, 1)
+
+
+def test_calls_are_seen_in_bursts_of_copies(tmp_path: Path) -> None:
+    header = "Name,Type,Accelerator Core,Start Time(us),Duration(us)"
+    (tmp_path / "kernel_details.csv").write_text(table(header))
+    assert break_down(read_profile(tmp_path)).call_count == 1
+    single = table(header, part=slice(2, 6))  # one copy: any number of calls could be that
+    (tmp_path / "kernel_details.csv").write_text(single)
+    assert break_down(read_profile(tmp_path)).call_count is None
+
+
 def test_pauses_of_the_host_are_told_from_launches(tmp_path: Path) -> None:
     """Within 100 us the device is idle for 60, in 20 of which an operator is being launched."""
     events = [

@@ -61,6 +61,22 @@ def test_the_vendors_first_row_asks_for_batched_copies() -> None:
     assert found.forecast.gain == pytest.approx(131191 / 74555, rel=0.1)
 
 
+def test_following_the_verdicts_leads_beyond_the_vendors_best() -> None:
+    """From the first row, each time the parameter that is named: what took engineers their days."""
+    ladder = tuple(32 * 2**step for step in range(9))
+    setting = replace(SETTING, choices={"batch_size": ladder, "instance_count": tuple(range(1, 9))})
+    config, knobs = FIRST, []
+    for _ in range(12):
+        found = diagnose(MODEL.breakdown(config), source="declared", config=config, setting=setting)
+        if found.forecast is None:
+            break
+        knobs.append(found.knob)
+        config = config.changed(**{found.knob: found.forecast.after})
+    assert knobs[0] == "batched_h2d"
+    assert {"batch_size", "instance_count"} <= set(knobs)
+    assert MODEL.throughput_items_per_s(config) > 493_065
+
+
 def test_the_next_value_is_a_choice_of_the_space() -> None:
     setting = replace(SETTING, choices=CHOICES)
     busy = Breakdown(span_s=1.0, call_count=1, busy_s=1.0, per_call_s=0.0)
