@@ -41,7 +41,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP_INSTALL) -e ".[cpu,onnx,openvino,server,postgres,dashboard,dev]"
+	$(PIP_INSTALL) -e ".[cpu,onnx,openvino,server,postgres,dashboard,dask,dev]"
 	$(PIP_INSTALL) --no-deps tritonclient
 	touch $@
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from autotune.apps.run import run as run_study
 from autotune.apps.view import View
@@ -19,6 +20,8 @@ def run(
     overrides: Sequence[str] = (),
     studies_dir: str | Path = "studies",
     view: View | None = None,
+    workers: int | None = None,
+    dask: Any = None,
 ) -> StudyResult:
     """Run a study, or go on with it, to its recommendation.
 
@@ -28,6 +31,9 @@ def run(
         space: A space, or a space file's path or name.
         overrides: "key.path=value", laid over the file.
         view: Told of the progress.
+        workers: Processes that search, each on a device or on CPU cores of its own; None: one,
+            on all of them.
+        dask: Runs the workers on other machines: a scheduler's address, or a client.
     Raises:
         UsageError, UnavailableError, StorageError: Before the first trial.
         RunInterrupted: A KeyboardInterrupt with the result so far; what was done is kept.
@@ -47,4 +53,4 @@ def run(
             f"workload.model is a {type(model).__name__}: name its factory as path.py:factory, "
             "since it is built in other processes"
         )
-    return run_study(space, studies_dir=Path(studies_dir), view=view)
+    return run_study(space, studies_dir=Path(studies_dir), view=view, workers=workers, dask=dask)

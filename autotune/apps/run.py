@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from autotune.apps.accuracy import with_accuracy
+from autotune.apps.crew import Crew, core_names, interference, make_crew
 from autotune.apps.learning_rate import with_learning_rate
 from autotune.apps.library import advice_note, find_past, remember, warm_start_of
 from autotune.apps.looking import known_diagnosis, setting_of
+from autotune.apps.member import Task, take_free
 from autotune.apps.prove import prove
 from autotune.apps.resolve import (
     Resolved,
@@ -22,7 +25,7 @@ from autotune.apps.resolve import (
     resolve,
     study_facts,
 )
-from autotune.apps.samples import save_samples
+from autotune.apps.samples import SampleKeeper
 from autotune.apps.store import (
     BASIS,
     ENDING,
@@ -38,10 +41,12 @@ from autotune.apps.store import (
 from autotune.apps.view import Standing, View
 from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.diagnosis import Diagnosis
-from autotune.core.errors import StorageError, UsageError
+from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.insight import Insight
 from autotune.core.outcomes import Outcome
-from autotune.core.records import Phase, Recommendation, Result, TrialRecord
+from autotune.core.records import Recommendation, TrialRecord
+from autotune.devices import device_kind, find_devices
+from autotune.devices.reserve import Reservation
 from autotune.results.checking import checked_by_trials
 from autotune.results.ranking import Ranking, rank
 from autotune.results.recommend import decide
@@ -52,16 +57,12 @@ from autotune.search.storage import NoStorageError, check_url
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
 from autotune.search.study_model import StudyModel
 from autotune.search.watch import Watch
-from autotune.search.worker import MAX_SAME_FAILURES, run_trials
+from autotune.search.worker import MAX_SAME_FAILURES, run_trials, sigterm_interrupts
 from autotune.space.search_space import SearchSpace
 from autotune.trial.canary import open_canary
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher
-
-log = logging.getLogger(__name__)
-
-PROOF_LASTS_S = 3600.0
-"""After this a proof without a limit of time, on another host, is taken to be dead."""
+from autotune.workloads import WORKLOADS
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -83,18 +84,41 @@ def run(
     view: View | None = None,
     on_change: Literal["refuse", "continue"] = "refuse",
     command: tuple[str, ...] = (),
+    workers: int | None = None,
+    dask: Any = None,
 ) -> StudyResult:
     """Run a study, or go on with it, to its recommendation.
 
     Args:
         on_change: What to do if the stored study was made under other conditions.
         command: How to run it again, for the report.
+        workers: How many processes search, each on a device or on cores of its own; None: this
+            one does. The proof is measured by this one, alone.
+        dask: Where these run: a Dask scheduler's address or a client; None: on this machine.
     Raises:
         UsageError, UnavailableError, StorageError: Before the first trial.
         RunInterrupted: On Ctrl-C or SIGTERM, at once; what was done is kept.
     """
     view = view or View()
     check_url(space.storage)
+    crew = None if workers is None else make_crew(space, workers, dask)
+    with Reservation() as reserved, _bound(crew.cores if crew else ()):
+        if crew is None:
+            space = _on_free_device(space, reserved)
+        elif not crew.dask:
+            space = replace(space, device=crew.places[0].devices[0])
+        return _run(space, studies_dir, view, on_change, command, crew, Launcher(reserved))
+
+
+def _run(
+    space: SearchSpace,
+    studies_dir: Path,
+    view: View,
+    on_change: Literal["refuse", "continue"],
+    command: tuple[str, ...],
+    crew: Crew | None,
+    launcher: Launcher,
+) -> StudyResult:
     resolved = resolve(space)
     facts = study_facts(resolved, command or again(space))
     directory = study_dir(studies_dir, resolved.space.study)
@@ -102,7 +126,9 @@ def run(
     for note in resolved.space.notes:
         view.note(note)
     prepare(resolved, view)
-    with Launcher() as launcher:
+    with launcher:
+        if not crew:
+            _share_cores(resolved, launcher, view)
         if not _has_trials(resolved.space, directory):
             call_s = preflight(resolved, launcher, view)
             if needs := limit_needs(resolved.space, call_s):
@@ -119,7 +145,41 @@ def run(
             view.note(note)
         remember_storage(directory, resolved.space.storage)
         study.keep(FACTS, to_json_dict(facts))
-        return _Run(resolved, facts, study, launcher, view, studies_dir).to_the_end()
+        if crew is not None:
+            launcher.close()  # what it has is the workers' now
+        return _Run(resolved, facts, study, launcher, view, studies_dir, crew).to_the_end()
+
+
+@contextlib.contextmanager
+def _bound(cores: Sequence[int]) -> Iterator[None]:
+    """Stay on some cores; () stands for those of now."""
+    before = os.sched_getaffinity(0)
+    try:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _on_free_device(space: SearchSpace, reserved: Reservation) -> SearchSpace:
+    """The space on an accelerator that nobody measures on, where its file leaves the choice."""
+    if ":" in space.device or not WORKLOADS[space.workload.kind].is_real:
+        return space
+    infos = find_devices(space.device)
+    if len(infos) < 2 or not device_kind(infos[0].kind).is_exclusive:
+        return space
+    return replace(space, device=take_free((space.device,), reserved))
+
+
+def _share_cores(resolved: Resolved, launcher: Launcher, view: View) -> None:
+    """Say so where another study measures on the same cores; they may be shared."""
+    if resolved.info.kind == "cpu" and WORKLOADS[resolved.space.workload.kind].is_real:
+        cores = [core for node in resolved.info.cores for core in node]
+        try:
+            launcher.reserved.add(core_names(cores), wait_s=0.0)
+        except UnavailableError as error:
+            view.note(str(error))
 
 
 def _has_trials(space: SearchSpace, directory: Path) -> bool:
@@ -129,7 +189,7 @@ def _has_trials(space: SearchSpace, directory: Path) -> bool:
         return False  # opening it for real will say what is wrong, if anything is
 
 
-@dataclass(slots=True)
+@dataclass
 class _Run:
     """One run of a study: from where it stands to its end."""
 
@@ -139,10 +199,13 @@ class _Run:
     launcher: Launcher
     view: View
     studies_dir: Path
+    crew: Crew | None = None
     new: list[TrialRecord] = field(default_factory=list)
     before_s: float = 0.0
-    lost_samples: bool = False
     watch: Watch | None = None
+
+    def __post_init__(self) -> None:
+        self.samples = SampleKeeper(self.study.directory)
 
     def to_the_end(self) -> StudyResult:
         stored = self.study.attributes().get(ENDING)
@@ -174,6 +237,8 @@ class _Run:
         canary = open_canary(space.workload, self.resolved.info, launcher)
         self.watch = Watch(self.study, canary)
         progress = self.study.progress()
+        if self.crew is not None:
+            return self._ending(self._search_by(self.crew))
         if progress.done < progress.total:
             launcher.prepare(group_spec(space.baseline, space, self.resolved.info))
         reason = run_trials(
@@ -183,19 +248,42 @@ class _Run:
             launcher,
             on_start=self._on_start,
             on_record=self._on_record,
-            on_result=self._on_result,
+            on_result=self.samples.keep,
             watch=self.watch,
             time_s=self._left_s(),
         )
         return self._ending(reason)
+
+    def _search_by(self, crew: Crew) -> StopReason:
+        """Let a crew search; this process looks on."""
+        task = Task(
+            space=self.resolved.space,
+            studies_dir=self.studies_dir.absolute(),
+            on_change="continue",  # to what is changed, this process has agreed
+            left_s=self._left_s(),
+        )
+        seen = {record.number for record in self.study.records()}
+
+        def look() -> None:
+            for record in self.study.records():
+                if record.number not in seen:
+                    seen.add(record.number)
+                    self._on_record(record)
+
+        with sigterm_interrupts():
+            reason, virtual_s = crew.search(task, look=look, say=self.view.note)
+        look()
+        self.launcher.charge(virtual_s)
+        if word := interference(self.new, len(crew.places)):
+            self.view.note(word)
+        return reason
 
     def _others(self) -> str:
         """What other workers of the study are still at, empty if it is this one's to prove."""
         running = self.study.progress().running
         if running:
             return f"the other workers are still measuring {running} trial{'s' * (running > 1)}"
-        left_s = self._left_s()
-        if not self.study.claim(PROVING, PROOF_LASTS_S if left_s is None else left_s):
+        if not self.study.claim(PROVING):
             return "another worker is proving the best"
         return ""
 
@@ -253,7 +341,7 @@ class _Run:
             self.resolved.info,
             self.launcher,
             on_progress=self.view.confirming,
-            on_result=self._on_result,
+            on_result=self.samples.keep,
             left_s=self._left_s,
             watch=self.watch,
             check=Guard(self.study, space, self.resolved.info, self.launcher).check,
@@ -353,14 +441,6 @@ class _Run:
     def _on_record(self, record: TrialRecord) -> None:
         self.new.append(record)
         self.view.trial_finished(record, self._standing())
-
-    def _on_result(self, phase: Phase, number: int, result: Result) -> None:
-        try:
-            save_samples(self.study.directory, phase, number, result)
-        except StorageError as error:  # no figure depends on them
-            if not self.lost_samples:
-                log.warning("%s; the raw samples of this study are not kept", error)
-            self.lost_samples = True
 
     def _standing(self) -> Standing:
         progress = self.study.progress()

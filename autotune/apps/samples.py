@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import logging
 from pathlib import Path
 
 import numpy as np
 
 from autotune.apps.store import write_whole
+from autotune.core.errors import StorageError
 from autotune.core.records import SAMPLE_ARRAYS, Floats, Ints, Phase, Result, Samples
+
+log = logging.getLogger(__name__)
 
 MAX_CALLS = 50_000
 """Calls kept of a trial, the first ones; about 2 MB before compression."""
@@ -44,6 +48,26 @@ def save_samples(study_dir: Path, phase: Phase, number: int, result: Result) -> 
     np.savez_compressed(packed, allow_pickle=False, call_count=result.end_s.size, **arrays)
     write_whole(path, packed.getvalue())
     return path
+
+
+class SampleKeeper:
+    """Keeps the samples of a study's trials; where that fails it says so once.
+
+    No figure depends on them.
+    """
+
+    def __init__(self, study_dir: Path) -> None:
+        self._study_dir = study_dir
+        self._said = False
+
+    def keep(self, phase: Phase, number: int, result: Result) -> None:
+        """Write a trial's samples, if it has any."""
+        try:
+            save_samples(self._study_dir, phase, number, result)
+        except StorageError as error:
+            if not self._said:
+                log.warning("%s; the raw samples of this study are not kept", error)
+            self._said = True
 
 
 def _arrivals_until(samples: Samples, calls: Ints) -> list[Floats]:

@@ -1,4 +1,4 @@
-"""Commands on one study: run, show, measure, report."""
+"""Commands on one study: run, worker, show, measure, report."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from autotune.core.text import clean, without_secrets
 if TYPE_CHECKING:
     from autotune.apps.dry_run import DryRun
     from autotune.results.study_result import StudyResult
+    from autotune.space.search_space import SearchSpace
 
 
 @command(closed_pipe=EXIT_INTERRUPTED)
@@ -47,6 +48,13 @@ def run(
     warm_start: Annotated[
         bool, typer.Option(help="Let an earlier study of the same model and device advise.")
     ] = True,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Processes that search, each on a device or cores of its own."),
+    ] = None,
+    dask: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Run them where this Dask scheduler says.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
     as_json: AsJson = False,
@@ -62,29 +70,76 @@ def run(
         "storage": storage,
         "warm_start": None if warm_start else False,
     }
-    from autotune.apps.run import RunInterrupted
-    from autotune.apps.run import run as run_study
     from autotune.core.errors import UsageError
     from autotune.space.loader import load_space
 
-    if on_change not in ("refuse", "continue"):
-        raise UsageError(f"--on-change {on_change}: write refuse or continue")
+    if dask and workers is None:
+        raise UsageError("--dask says where workers run: give their number with --workers")
     resolved = load_space(space, [*(overrides or ()), *as_overrides(short)])
     if dry_run:
         return _dry_run(resolved, as_json)
+    return _run_study(
+        resolved,
+        as_json,
+        strict,
+        studies_dir=studies_dir,
+        on_change=on_change,
+        workers=workers,
+        dask=dask or None,
+    )
+
+
+@command(closed_pipe=EXIT_INTERRUPTED)
+def worker(
+    target: Annotated[
+        str, typer.Argument(metavar="SPACE|STUDY", help="The study's space file, or its name.")
+    ],
+    storage: Annotated[
+        str, typer.Option(help="Where the study is kept: a database URL, or journal.")
+    ] = "",
+    overrides: Overrides = None,
+    study: Annotated[str, typer.Option(help="Name of the study, if not the file's.")] = "",
+    device: Annotated[str, typer.Option(help="device, such as cpu or npu:0-3.")] = "",
+    trust_storage: Annotated[
+        bool,
+        typer.Option("--trust-storage", help="Run what the storage says a STUDY runs."),
+    ] = False,
+    studies_dir: StudiesDir = Path("studies"),
+    on_change: Annotated[
+        str, typer.Option(help="refuse or continue a study made under other conditions.")
+    ] = "refuse",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if undecided.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """One more worker on a shared study; the last one proves the best."""
+    from autotune.apps.worker import space_of
+
+    short = {"device": device, "study": study, "storage": storage}
+    space = space_of(
+        target,
+        [*(overrides or ()), *as_overrides(short)],
+        studies_dir=studies_dir,
+        storage=storage,
+        trusts_storage=trust_storage,
+    )
+    return _run_study(space, as_json, strict, studies_dir=studies_dir, on_change=on_change)
+
+
+def _run_study(space: SearchSpace, as_json: bool, strict: bool, **how: Any) -> int:
+    """Run a study with a view that fits, print what came of it."""
+    from autotune.apps.run import RunInterrupted
+    from autotune.apps.run import run as run_study
+    from autotune.core.errors import UsageError
+
+    if how["on_change"] not in ("refuse", "continue"):
+        raise UsageError(f"--on-change {how['on_change']}: write refuse or continue")
     try:
         with view_for(as_json) as view:
-            result = run_study(
-                resolved,
-                studies_dir=studies_dir,
-                view=view,
-                on_change=on_change,  # type: ignore[arg-type]
-                command=_own_command(),
-            )
+            result = run_study(space, view=view, command=_own_command(), **how)
     except RunInterrupted as interruption:
         print_result(interruption.result, as_json)
-        how = " ".join(interruption.result.facts.command)
-        print(f"interrupted; what is done is kept. Go on with: {how}", file=sys.stderr)
+        again = " ".join(interruption.result.facts.command)
+        print(f"interrupted; what is done is kept. Go on with: {again}", file=sys.stderr)
         return EXIT_INTERRUPTED
     print_result(result, as_json)
     return exit_code_of(result, strict)
@@ -257,4 +312,4 @@ def _own_command() -> tuple[str, ...]:
             words.append(quoted)
         else:
             words[-1] += f" {quoted}"
-    return ("autotune run", *words)
+    return (f"autotune {sys.argv[1]}", *words)

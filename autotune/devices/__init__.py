@@ -20,7 +20,8 @@ DEVICES: dict[str, str] = {
 AUTO_ORDER = ("npu", "cuda", "mlu", "cpu")
 """What `auto` tries, the first that is usable wins. A simulated device is never among them."""
 
-_NAME = re.compile(r"([a-z]+)(?::(\d+)(?:-(\d+))?)?")
+_NAME = re.compile(r"([a-z]+)(?::(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*))?")
+MAX_INDEX = 4095
 
 
 def device_kind(kind: str) -> DeviceKind:
@@ -37,7 +38,7 @@ def device_kind(kind: str) -> DeviceKind:
 
 
 def find_device(name: str) -> DeviceInfo:
-    """The device that a space file names.
+    """The device that a space file names; of several the first, the others being its peers.
 
     Args:
         name: "auto", a kind, or a kind with an index such as "npu:0", or with several such as
@@ -47,34 +48,51 @@ def find_device(name: str) -> DeviceInfo:
         UsageError: No device can have this name.
         UnavailableError: The kind is known, but this machine has no such usable device.
     """
+    return find_devices(name)[0]
+
+
+def find_devices(name: str) -> tuple[DeviceInfo, ...]:
+    """All devices that a name stands for.
+
+    Args:
+        name: As for `find_device`; without an index all of the kind, "npu:0-3,6" these five.
+    Raises:
+        UsageError, UnavailableError: As of `find_device`.
+    """
     if name == "auto":
         return _first_usable()
     match = _NAME.fullmatch(name.strip().lower()) if isinstance(name, str) else None
     if match is None or match[1] not in DEVICES:
         raise UsageError(f"unknown device {name!r}; {_seen_here()}")
-    kind, index = match[1], match[2]
+    kind, indices = match[1], match[2]
     found = device_kind(kind).discover()
     if not found.devices:
         raise UnavailableError(f"device {name} is not available: {found.why_not}; {_seen_here()}")
-    by_name = {info.name: info for info in found.devices}
-    if match[3] is not None:
-        return _range(kind, int(index), int(match[3]), by_name)
-    wanted = kind if index is None else f"{kind}:{index}"
-    info = by_name.get(wanted) or (by_name.get(f"{kind}:0") if index is None else None)
-    if info is None:
-        raise UsageError(f"there is no device {name!r}; {_seen_here()}")
-    return _with_peers(info, found)
+    if indices is None:
+        return _with_peers(found.devices, found)
+    by_name = {i.name: i for i in (*found.devices, *(p for d in found.devices for p in d.peers))}
+    wanted = [f"{kind}:{index}" for index in _indices(indices)]
+    if missing := [each for each in wanted if each not in by_name]:
+        raise UsageError(f"there is no device {missing[0]!r}; {_seen_here()}")
+    chosen = tuple(by_name[each] for each in wanted)
+    return _with_peers(chosen, found if len(chosen) == 1 else Discovery(kind=kind, devices=chosen))
 
 
-def _range(kind: str, first: int, last: int, by_name: dict[str, DeviceInfo]) -> DeviceInfo:
-    """The first of some devices, with the others and no more as its peers."""
-    names = [f"{kind}:{index}" for index in range(first, last + 1)]
-    missing = [name for name in names if name not in by_name]
-    if missing or not names:
-        what = f"there is no device {missing[0]!r}" if names else f"{first} is above {last}"
-        raise UsageError(f"device {kind}:{first}-{last}: {what}; {_seen_here()}")
-    own, *others = (by_name[name] for name in names)
-    return replace(own, peers=tuple(others))
+def _indices(text: str) -> tuple[int, ...]:
+    """The numbers in "0-3,6", each once.
+
+    Raises:
+        UsageError: A number is too large.
+    """
+    numbers: dict[int, None] = {}
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        low, high = int(first[:6]), int((last or first)[:6])
+        if low > high or high > MAX_INDEX:
+            why = f"{low} is above {high}" if low > high else f"indices go up to {MAX_INDEX}"
+            raise UsageError(f"device {part}: {why}")
+        numbers |= dict.fromkeys(range(low, high + 1))
+    return tuple(numbers)
 
 
 def discover_all() -> tuple[Discovery, ...]:
@@ -108,22 +126,29 @@ def collective_backend(kind: str) -> str:
     return backend
 
 
-def _first_usable() -> DeviceInfo:
+def _first_usable() -> tuple[DeviceInfo, ...]:
     reasons = []
     for kind in AUTO_ORDER:
         found = device_kind(kind).discover()
         if found.devices:
-            return _with_peers(found.devices[0], found)
+            return _with_peers(found.devices, found)
         reasons.append(f"{kind}: {found.why_not}")
     raise UnavailableError(f"no device is usable: {'; '.join(reasons)}")
 
 
-def _with_peers(info: DeviceInfo, found: Discovery) -> DeviceInfo:
-    """The device with the others of its kind, those behind it first."""
-    if info.peers:
-        return info  # they are its own, or those that were asked for
-    place = found.devices.index(info)
-    return replace(info, peers=(*found.devices[place + 1 :], *found.devices[:place]))
+def _with_peers(chosen: tuple[DeviceInfo, ...], found: Discovery) -> tuple[DeviceInfo, ...]:
+    """Each device with the others of its kind, those behind it first."""
+    return tuple(
+        info if info.peers else replace(info, peers=_others(info, found)) for info in chosen
+    )
+
+
+def _others(info: DeviceInfo, found: Discovery) -> tuple[DeviceInfo, ...]:
+    names = [one.name for one in found.devices]
+    if info.name not in names:
+        return ()
+    place = names.index(info.name)
+    return (*found.devices[place + 1 :], *found.devices[:place])
 
 
 def _seen_here() -> str:

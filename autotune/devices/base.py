@@ -122,9 +122,11 @@ class DeviceKind(Protocol):
 
     Attributes:
         collectives: torch's backend for several of them that work together; empty: there is none.
+        is_exclusive: One measurement at a time, so that whoever measures reserves the device.
     """
 
     collectives: str
+    is_exclusive: bool
 
     def discover(self) -> Discovery: ...
 

@@ -50,6 +50,7 @@ class CpuKind:
     """The host's own cores."""
 
     collectives = "gloo"
+    is_exclusive = False
 
     def __init__(self, root: Path = topology.ROOT) -> None:
         self._root = root

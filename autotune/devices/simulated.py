@@ -24,6 +24,7 @@ class SimulatedKind:
     """An accelerator with 24 matrix and 48 vector units and 64 GiB, all of it declared."""
 
     collectives = ""
+    is_exclusive = False
 
     def discover(self) -> Discovery:
         """The one simulated device, which is there on every machine."""

@@ -21,6 +21,13 @@ from autotune.devices.cnmon import parse as parse_cnmon
 from autotune.devices.npu_smi import parse as parse_npu_smi
 from autotune.devices.readings import Meter, Reading, together
 
+VISIBLE = {
+    "npu": "ASCEND_RT_VISIBLE_DEVICES",
+    "cuda": "CUDA_VISIBLE_DEVICES",
+    "mlu": "MLU_VISIBLE_DEVICES",
+}
+"""Variables that may show a framework only some of the devices."""
+
 TOOL_LIMIT_S = 5.0
 NO_TRAITS: Mapping[str, str] = MappingProxyType({})
 _RAPL = "sys/class/powercap/intel-rapl:*/energy_uj"
@@ -47,13 +54,9 @@ def meter_of(
     return makers[kind]() if kind in makers else None
 
 
-def _shown(index: int, variable: str) -> int:
-    """The number that the driver's tools have for what the framework calls `index`.
-
-    Args:
-        variable: The environment's, which may show the framework only some devices.
-    """
-    numbers = [word.strip() for word in os.environ.get(variable, "").split(",")]
+def physical_number(kind: str, index: int) -> int:
+    """The number that the driver's tools have for what the framework calls `index`."""
+    numbers = [word.strip() for word in os.environ.get(VISIBLE.get(kind, ""), "").split(",")]
     known = index < len(numbers) and numbers[index].isdecimal()
     return int(numbers[index]) if known else index
 
@@ -145,7 +148,7 @@ def _npu(index: int) -> Meter | None:
     if shutil.which("npu-smi") is None:
         return None
 
-    physical_id = _shown(index, "ASCEND_RT_VISIBLE_DEVICES")
+    physical_id = physical_number("npu", index)
 
     def read() -> Reading:
         chips = parse_npu_smi(_output("npu-smi", "info"))
@@ -167,7 +170,7 @@ def _cuda(index: int, uuid: str) -> Meter | None:
         # torch's order.
         by_uuid = nvml.nvmlDeviceGetHandleByUUID
         by_index = nvml.nvmlDeviceGetHandleByIndex
-        shown = _shown(index, "CUDA_VISIBLE_DEVICES")
+        shown = physical_number("cuda", index)
         handle = by_uuid(f"GPU-{uuid}") if uuid else by_index(shown)
     except Exception:  # not installed, no driver, no such device: nothing can be told
         return None
@@ -200,7 +203,7 @@ def _mlu(index: int) -> Meter | None:
     if shutil.which("cnmon") is None:
         return None
 
-    card = str(_shown(index, "MLU_VISIBLE_DEVICES"))
+    card = str(physical_number("mlu", index))
 
     def read() -> Reading:
         return parse_cnmon(_output("cnmon", "info", "-c", card))

@@ -46,6 +46,8 @@ class AcceleratorKind(ABC):
         node_pattern: Device nodes the driver makes, relative to the root of the file system.
     """
 
+    is_exclusive = True
+
     device: ClassVar[type[TorchAccelerator]]
     install: ClassVar[str]
     collectives: ClassVar[str]

@@ -9,6 +9,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,13 @@ class JournalLock:
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be written ({error.strerror})") from error
         self._token = token
-        with os.fdopen(handle, "w") as file:
-            file.write(token)
+        try:
+            os.write(handle, token.encode())
+        except OSError as error:
+            self.path.unlink(missing_ok=True)  # without a name in it others would wait for nobody
+            raise StorageError(f"{self.path}: cannot be written ({error.strerror})") from error
+        finally:
+            os.close(handle)
         return True
 
     def _read(self) -> str:
@@ -133,6 +139,7 @@ class JournalFile(BaseJournalBackend):
         self._path = path
         self._lock = lock
         self._read = 0, 0  # lines read so far, and where the next one begins
+        self._gathered: list[dict[str, Any]] | None = None
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
         """The operations from a number on; a line without its end is none yet.
@@ -167,19 +174,34 @@ class JournalFile(BaseJournalBackend):
         )
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append operations under the lock."""
+        """Append operations under the lock: all of them, or none if there is no room.
+
+        Raises:
+            StorageError: They could not be written.
+        """
+        if self._gathered is not None:
+            self._gathered += logs
+            return
         lines = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in logs)
         self._lock.acquire()
         try:
             drop_torn_line(self._path)
-            with self._path.open("ab") as file:
-                file.write(lines.encode())
-                file.flush()
-                os.fsync(file.fileno())
+            _append(self._path, lines.encode())
         except OSError as error:
             raise StorageError(f"{self._path}: {error.strerror}") from error
         finally:
             self._lock.release()
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Append what is written meanwhile at the end, at once; nothing if that is not reached."""
+        self._gathered = []
+        try:
+            yield
+            logs, self._gathered = self._gathered, None
+        finally:
+            self._gathered = None
+        self.append_logs(logs)
 
     def repair(self) -> None:
         """Drop what a killed writer left unfinished."""
@@ -188,6 +210,19 @@ class JournalFile(BaseJournalBackend):
             drop_torn_line(self._path)
         finally:
             self._lock.release()
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
 
 
 def drop_torn_line(path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ BUSY_TIMEOUT_S = 20.0  # how long SQLite waits for a lock of another process
 CONNECT_TIMEOUT_S = 10
 OPEN_ATTEMPTS = 5
 _OPEN_PAUSE_S = 0.2
+AWAY_S = 60.0  # that a server may be away, being started again, before a study stops
+MAX_PAUSE_S = 5.0
 
 
 class NoStorageError(StorageError):
@@ -118,14 +121,56 @@ def storage_errors(url: str) -> Iterator[None]:
 
 
 def retried(action: Callable[[], T]) -> T:
-    """Run an action on the storage, once more if its connection had been dropped."""
+    """Run an action on the storage, again while its server is away: `AWAY_S` at most.
+
+    The action may have been done, or half done, although it failed: it must bear being repeated.
+    """
+    until_s, pause_s = time.monotonic() + AWAY_S, 0.0
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            if not _is_disconnect(error) or time.monotonic() + pause_s > until_s:
+                raise
+        if pause_s == 0:
+            log.warning("the connection to the storage was dropped; connecting again")
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s + 0.1, MAX_PAUSE_S)
+
+
+@contextmanager
+def together(storage: BaseStorage) -> Iterator[None]:
+    """Make several writes one, kept as a whole or not at all, by this thread alone.
+
+    A journal appends them under one lock, a database commits them once. What they change is read
+    back only behind them.
+    """
+    backend = getattr(storage, "_backend", None)
+    if isinstance(storage, RDBStorage):
+        with _one_transaction(storage):
+            yield
+    elif isinstance(backend, JournalFile):
+        with backend.gathered():
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _one_transaction(storage: RDBStorage) -> Iterator[None]:
+    # Optuna commits after every write, in the one session that each thread has, and closes it.
+    session = storage.scoped_session()
+    commit, close = session.commit, session.close
+    session.commit, session.close = session.flush, lambda: None  # type: ignore[method-assign]
     try:
-        return action()
-    except optuna.exceptions.StorageInternalError as error:
-        if not _is_disconnect(error):
-            raise
-        log.warning("the connection to the storage was dropped; connecting again")
-        return action()
+        yield
+        commit()
+    except BaseException:
+        session.rollback()
+        raise
+    finally:
+        del session.commit, session.close
+        close()
 
 
 @contextmanager
@@ -217,10 +262,17 @@ def _is_race(error: Exception) -> bool:
 
 
 def _is_disconnect(error: BaseException) -> bool:
+    """Whether a database's server is away, or has dropped the connection."""
     import sqlalchemy.exc
 
-    cause = error.__cause__
-    return isinstance(cause, sqlalchemy.exc.DBAPIError) and cause.connection_invalidated
+    wrapped = isinstance(error, optuna.exceptions.StorageInternalError)
+    cause = error.__cause__ if wrapped else error
+    if not isinstance(cause, sqlalchemy.exc.DBAPIError):
+        return False
+    is_file = isinstance(cause.orig, sqlite3.Error)  # which may be locked, but is never away
+    return cause.connection_invalidated or (
+        isinstance(cause, sqlalchemy.exc.OperationalError) and not is_file
+    )
 
 
 def _cause(error: BaseException, url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -27,9 +28,9 @@ from autotune.core.records import (
 from autotune.search.advised import with_advice
 from autotune.search.conditions import differences, space_changes
 from autotune.search.grid import Attempt
-from autotune.search.process import is_lease_dead, new_lease
+from autotune.search.lease import Heart, LeaseWatch, new_lease, renewed
 from autotune.search.sampler import Proposer, counts, make_sampler
-from autotune.search.storage import exclusive, open_storage, retried, storage_errors
+from autotune.search.storage import exclusive, open_storage, retried, storage_errors, together
 from autotune.search.telling import checked, directions, optuna_params, told
 from autotune.search.warm_start import Advice, PastStudy, advice_of
 from autotune.space.search_space import SearchSpace
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 PAST = "past"
 """Key under which a study keeps the earlier one that advises it."""
+
+LOOK_S = 1.0  # between two looks at a lease of which it is not known yet whether its holder lives
 
 
 class StopReason(str, Enum):
@@ -94,6 +97,7 @@ class StoredStudy:
         self._storage = storage
         self._url = url
         self._decoded: dict[int, TrialRecord] = {}
+        self._watch = LeaseWatch()
 
     @classmethod
     def load(
@@ -154,7 +158,7 @@ class StoredStudy:
         """Trials that are being run now, as far as can be told: their workers live."""
         with storage_errors(self._url):
             left = [t for t in self._trials() if not t.state.is_finished()]
-        return sum(not is_lease_dead(trial.user_attrs.get("lease", {})) for trial in left)
+        return sum(not self._is_lost(trial) for trial in left)
 
     def recommendation(self) -> Recommendation | None:
         """What the last run recommended; None if none ended yet."""
@@ -167,7 +171,13 @@ class StoredStudy:
         return None if data is None else from_json_dict(PastStudy, data)
 
     def _trials(self) -> list[FrozenTrial]:
-        return retried(lambda: self._storage.get_all_trials(self._study._study_id, deepcopy=False))
+        # Optuna's own view of the storage reads of a database only what it has not seen finished.
+        view = self._study._storage
+        return retried(lambda: view.get_all_trials(self._study._study_id, deepcopy=False))
+
+    def _is_lost(self, trial: FrozenTrial) -> bool | None:
+        """Whether a running trial's worker is dead; None: not known yet."""
+        return self._watch.is_dead(trial.user_attrs.get("lease", {}))
 
     def _record(self, trial: FrozenTrial) -> TrialRecord | None:
         if not trial.state.is_finished():
@@ -206,6 +216,7 @@ class Study(StoredStudy):
         self._sampler: Proposer = make_sampler(space, space.sampler, space.trial.seed)
         self._worker = worker
         self._running: dict[int, int] = {}
+        self._heart = Heart()
         self.advice: Advice | None = None
 
     @classmethod
@@ -269,9 +280,19 @@ class Study(StoredStudy):
 
         One worker asks at a time, so that no two try the same and the total is kept.
         """
-        with storage_errors(self._url), exclusive(self._storage, self.directory, self.name):
+        lease = new_lease(self._worker)
+        with storage_errors(self._url):
+            return retried(lambda: self._ask(lease))
+
+    def _ask(self, lease: Mapping[str, str | int | float]) -> Asked | StopReason:
+        with exclusive(self._storage, self.directory, self.name):
             self._sweep()
             trials = self._trials()
+            for trial in trials:
+                # Asked for before the connection broke, which is why nobody was told.
+                if trial.user_attrs.get("lease", {}).get("token") == lease["token"]:
+                    again = bool(trial.user_attrs.get("again"))
+                    return self._begin(trial._trial_id, trial.number, _config(trial), lease, again)
             history = self._history(trials)
             counted = sum(counts(a, history) for a in history)
             if counted >= self.space.budget.trials:
@@ -282,7 +303,16 @@ class Study(StoredStudy):
             if config is None:
                 return StopReason.EXHAUSTED
             again = any(a.config == config and counts(a, history) for a in history)
-            return self._claim(config, trials, again=again)
+            return self._claim(config, trials, lease, again=again)
+
+    def is_unsure(self) -> bool:
+        """True while of some running trial it is not known yet whether its worker lives."""
+        with storage_errors(self._url):
+            return any(
+                self._is_lost(trial) is None
+                for trial in self._trials()
+                if not trial.state.is_finished() and trial.number not in self._running
+            )
 
     def tell(self, record: TrialRecord) -> TrialRecord:
         """Keep a trial's record and finish the trial.
@@ -292,15 +322,17 @@ class Study(StoredStudy):
         """
         record = checked(record, self.space.objective)
         trial_id = self._running[record.number]
-        with storage_errors(self._url):
+        with storage_errors(self._url), self._heart.lock:
             retried(lambda: self._finish(trial_id, record))
+            self._heart.drop(trial_id)
         del self._running[record.number]
         return record
 
     def abandon(self) -> None:
         """Mark whatever this worker still runs as interrupted, so that it is tried again."""
-        with storage_errors(self._url):
+        with storage_errors(self._url), self._heart.lock:
             for trial_id in list(self._running.values()):
+                self._heart.drop(trial_id)
                 record = _unfinished(self._storage.get_trial(trial_id), Outcome.INTERRUPTED)
                 self._finish(trial_id, record)
         self._running.clear()
@@ -313,27 +345,41 @@ class Study(StoredStudy):
         """Keep plain data of the study as a whole; `attributes` gives it back."""
         self._set(key, dict(value))
 
-    def claim(self, task: str, lasts_s: float) -> bool:
+    def claim(self, task: str) -> bool:
         """Take over a task of the study as a whole, if no other worker is at it.
 
-        Args:
-            lasts_s: Seconds after which a worker on another host is taken to be dead.
+        Waits until it is known whether who is at it lives, `lease.GONE_S` at most.
         """
-        with storage_errors(self._url), exclusive(self._storage, self.directory, self.name):
+        with storage_errors(self._url):
+            while (taken := retried(lambda: self._claim_task(task))) is None:
+                time.sleep(LOOK_S)
+        return taken
+
+    def _claim_task(self, task: str) -> bool | None:
+        with exclusive(self._storage, self.directory, self.name):
             held = self.attributes().get(task)
-            if held and not is_lease_dead(held):
-                return False
-            self._set(task, new_lease(self._worker, lasts_s))
-            return True
+            is_free = self._watch.is_dead(held) if held else True
+            if is_free:
+                lease = new_lease(self._worker)
+                self._set(task, lease)
+                self._heart.hold(task, lambda: self._set(task, renewed(lease)))
+            return is_free
 
     def release(self, task: str) -> None:
         """Give back what `claim` took."""
-        self._set(task, {})
+        with self._heart.lock:
+            self._heart.drop(task)
+            self._set(task, {})
 
     # --- asking and telling --------------------------------------------------------------------
 
     def _history(self, trials: Sequence[FrozenTrial]) -> list[Attempt]:
-        return [Attempt(_config(trial), self._record(trial)) for trial in trials]
+        return [
+            Attempt(_config(trial), None)
+            if (record := self._record(trial)) is None
+            else Attempt(record.config, record)
+            for trial in trials
+        ]
 
     def _gains_little(self, history: Sequence[Attempt]) -> bool:
         """True if one more trial is expected to gain less than the budget asks for."""
@@ -343,10 +389,15 @@ class Study(StoredStudy):
         gain = self._sampler.expected_gain(history)
         return gain is not None and gain < least
 
-    def _claim(self, config: Config, trials: Sequence[FrozenTrial], *, again: bool) -> Asked:
+    def _claim(
+        self,
+        config: Config,
+        trials: Sequence[FrozenTrial],
+        lease: Mapping[str, str | int | float],
+        *,
+        again: bool,
+    ) -> Asked:
         params, distributions = optuna_params(self.space, config, trials)
-        # Whatever happens, the session is over within its own limit and that of its opening.
-        lease = new_lease(self._worker, lasts_s=2 * self.space.trial.timeout_s + 60.0)
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
             params=params,
@@ -361,9 +412,24 @@ class Study(StoredStudy):
         # One operation of the storage: a trial is never seen without its configuration.
         trial_id = self._storage.create_new_trial(self._study._study_id, template_trial=template)
         number = self._storage.get_trial_number_from_id(trial_id)
+        return self._begin(trial_id, number, config, lease, again)
+
+    def _begin(
+        self,
+        trial_id: int,
+        number: int,
+        config: Config,
+        lease: Mapping[str, str | int | float],
+        again: bool,
+    ) -> Asked:
         self._running[number] = trial_id
+        self._heart.hold(trial_id, lambda: self._renew(trial_id, lease))
         phase: Phase = "baseline" if config == self.space.baseline else "search"
         return Asked(number=number, config=config, phase=phase, again=again)
+
+    def _renew(self, trial_id: int, lease: Mapping[str, str | int | float]) -> None:
+        with storage_errors(self._url):
+            self._storage.set_trial_user_attr(trial_id, "lease", renewed(lease))
 
     def _finish(self, trial_id: int, record: TrialRecord) -> None:
         """Write everything of a trial, its state last; may be repeated."""
@@ -374,21 +440,22 @@ class Study(StoredStudy):
             return
         message = told(record, self.space.objective)
         attributes = {**message.attributes, "record": to_json_dict(record)}
-        for key, value in attributes.items():
-            self._storage.set_trial_user_attr(trial_id, key, value)
-        if message.values is not None:
-            trial = optuna.trial.Trial(self._study, trial_id)
-            for key, excess in message.constraints.items():
-                if key not in trial.constraints:
-                    trial.set_constraint(key, excess)
-        self._storage.set_trial_state_values(trial_id, message.state, message.values)
+        with together(self._storage):
+            for key, value in attributes.items():
+                self._storage.set_trial_user_attr(trial_id, key, value)
+            if message.values is not None:
+                trial = optuna.trial.Trial(self._study, trial_id)
+                for key, excess in message.constraints.items():
+                    if key not in trial.constraints:
+                        trial.set_constraint(key, excess)
+            self._storage.set_trial_state_values(trial_id, message.state, message.values)
 
     def _sweep(self) -> None:
         """Give up the trials whose worker is dead, so that they are tried again."""
         for trial in self._trials():
             if trial.state.is_finished() or trial.number in self._running:
                 continue
-            if is_lease_dead(trial.user_attrs.get("lease", {})):
+            if self._is_lost(trial):
                 record = _unfinished(trial, Outcome.LOST)
                 retried(lambda t=trial, r=record: self._finish(t._trial_id, r))  # type: ignore[misc]
                 self._note(f"trial {trial.number}: its worker died; it will be tried again")

@@ -22,7 +22,7 @@ from autotune.devices.base import DeviceInfo
 from autotune.search.attempt import Bench, Room, quietest
 from autotune.search.guard import Guard
 from autotune.search.schedule import OPEN_S, reserve_s
-from autotune.search.study import Asked, StopReason, Study
+from autotune.search.study import LOOK_S, Asked, StopReason, Study
 from autotune.search.watch import Repeats, Watch
 from autotune.space.search_space import SearchSpace
 from autotune.trial.canary import open_canary
@@ -85,6 +85,9 @@ def run_trials(
                     return StopReason.TIME
                 asked = study.ask()
                 if isinstance(asked, StopReason):
+                    if study.is_unsure():
+                        time.sleep(LOOK_S)  # a trial of a worker elsewhere may have to be taken up
+                        continue
                     return asked
                 on_start(asked)
                 room = _room(study, records, space, left_s)
@@ -131,7 +134,7 @@ def run_trial(
         phase=asked.phase,
         verdict=Verdict(outcome=Outcome.INTERRUPTED, reasons=("stopped before it was done",)),
         started_at_s=time.time(),
-        worker=worker_name(),
+        worker=worker_name(bench.info),
     )
     limit_s = space.trial.timeout_s
     if left_s is not None:
@@ -197,9 +200,9 @@ def sigterm_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def worker_name() -> str:
-    """This process in the records."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+def worker_name(info: DeviceInfo) -> str:
+    """This process and its device in the records."""
+    return f"{socket.gethostname()}:{os.getpid()} {info.name}"
 
 
 def _room(

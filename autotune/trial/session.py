@@ -22,7 +22,9 @@ from autotune.core.diagnosis import Inspection
 from autotune.core.errors import TrialError
 from autotune.core.pipeline import Pass
 from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
+from autotune.devices import device_kind
 from autotune.devices.readings import Watch
+from autotune.devices.reserve import Reservation
 from autotune.devices.telemetry import meter_of_all
 from autotune.measure.client_queue import shared_states_file
 from autotune.measure.engine import merge, sizes_of, warmup_cap_s
@@ -45,11 +47,14 @@ SETTLE_LIMIT_S = 5.0  # for an earlier trial's memory on a device
 class Launcher:
     """Owns the zygotes of a run, and its clock: real seconds plus those that were simulated.
 
+    Args:
+        reserved: Devices that are this run's already; it is closed with the launcher.
     Attributes:
         references: Of pipelines: what came of their models without one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reserved: Reservation | None = None) -> None:
+        self._reserved = reserved or Reservation()
         self.references: dict[tuple[object, ...], Pass] = {}
         self._zygotes: OrderedDict[tuple[object, ...], Zygote] = OrderedDict()
         self._clock = MonotonicClock()
@@ -90,10 +95,28 @@ class Launcher:
         if WORKLOADS[spec.workload.kind].is_real:
             self.zygote(spec)
 
+    @property
+    def reserved(self) -> Reservation:
+        """The devices that are this run's alone."""
+        return self._reserved
+
+    def reserve(self, spec: GroupSpec) -> None:
+        """Have a group's accelerators for this run alone until `close`.
+
+        A CPU's cores may be shared: what others do there shows in the run queue.
+
+        Raises:
+            UnavailableError: Another process measures on one of them.
+        """
+        names = [name for name in spec.devices if device_kind(name.partition(":")[0]).is_exclusive]
+        if names:
+            self._reserved.add(names)
+
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, give the devices back."""
         while self._zygotes:
             self._zygotes.popitem()[1].close()
+        self._reserved.close()
 
     def __enter__(self) -> Launcher:
         return self
@@ -180,6 +203,7 @@ class ProcessSession:
         # What takes once, and its start, are no part of this trial's time limit.
         spec = replace(spec, workload=prepare_workload(spec.workload, spec.seed))
         shares = _instances_of_processes(spec)
+        launcher.reserve(spec)
         zygote = launcher.zygote(spec)
         zygote.wait_ready()
         self._until_s = time.monotonic() + timeout_s

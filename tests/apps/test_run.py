@@ -162,7 +162,7 @@ def test_of_two_that_see_all_trials_done_one_proves(space_file: SpaceFile) -> No
     resolved = resolve(space)
     fingerprint = fingerprint_of(resolved.space, resolved.info)
     other = Study.open(resolved.space, Path("studies/small"), fingerprint=fingerprint)
-    assert other.claim(PROVING, 60.0)
+    assert other.claim(PROVING)
     view = Watcher()
     result = run(space, view=view)
     assert view.rounds == [] and result.ending.stopped == "another worker is proving the best"

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.core.clock import VirtualClock
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Recommendation
+from autotune.search.lease import GONE_S, LeaseWatch
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
 from autotune.space.search_space import Parameter
 
@@ -92,6 +94,46 @@ class StorageContract:
         assert {r.verdict.outcome for r in changed.records()} == {Outcome.OK}
         assert [r.config.extra for r in changed.records()] == [(), EXTRA]
 
+    def test_the_trial_of_a_worker_elsewhere_is_taken_up_when_it_falls_silent(
+        self, url: str, tmp_path: Path
+    ) -> None:
+        silent, other = self.open(url, tmp_path / "s"), self.open(url, tmp_path / "s")
+        clock = VirtualClock()
+        other._watch = LeaseWatch(clock.now_s)
+        asked = silent.ask()
+        assert isinstance(asked, Asked)
+        trial_id = silent._running[asked.number]
+        lease = {**silent.storage.get_trial(trial_id).user_attrs["lease"], "host": "elsewhere"}
+        silent.storage.set_trial_user_attr(trial_id, "lease", lease)
+        seen = other.ask()
+        assert isinstance(seen, Asked) and seen.config != asked.config
+        assert other.is_unsure() and other.records() == ()
+        clock.advance(GONE_S - 1)
+        silent._renew(trial_id, lease)
+        assert not other.is_unsure(), "it has been heard of"
+        clock.advance(GONE_S + 1)
+        taken = other.ask()
+        assert isinstance(taken, Asked) and taken.config == asked.config
+        assert [r.verdict.outcome for r in other.records()] == [Outcome.LOST]
+        silent.tell(record_of(asked.number, asked.config))
+        assert [r.verdict.outcome for r in other.records()] == [Outcome.LOST], "it came too late"
+
+    def test_a_result_is_kept_whole_or_not_at_all(
+        self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study = self.open(url, tmp_path / "s")
+        asked = study.ask()
+        assert isinstance(asked, Asked)
+        kind = type(study.storage)
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "set_trial_state_values", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                study.tell(record_of(asked.number, asked.config))
+        trial = StoredStudy.load("s", tmp_path / "s", storage=url)._trials()[0]
+        assert trial.user_attrs["outcome"] == "running" and "record" not in trial.user_attrs
+        study.tell(record_of(asked.number, asked.config))
+        assert [r.verdict.outcome for r in study.records()] == [Outcome.OK]
+
     def test_eight_workers_that_start_together_share_the_trials(
         self, url: str, tmp_path: Path
     ) -> None:
@@ -103,6 +145,10 @@ class StorageContract:
         assert [r.number for r in records] == list(range(8))
         assert {r.verdict.outcome for r in records} <= {Outcome.OK, Outcome.OVER_LIMIT}
         assert max(Counter(r.config for r in records).values()) == 1
+
+
+def _dies(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 class TestJournal(StorageContract):

@@ -41,6 +41,16 @@ def test_the_cpu_is_found_however_it_is_written(name: str) -> None:
     assert devices.find_device(name).name == "cpu"
 
 
+def test_several_devices_are_named_by_their_numbers() -> None:
+    names = [info.name for info in devices.find_devices("simulated:2-4,9")]
+    assert names == [f"simulated:{index}" for index in (2, 3, 4, 9)]
+    first = devices.find_device("simulated:2-4,9")
+    assert [peer.name for peer in first.peers] == [f"simulated:{index}" for index in (3, 4, 9)]
+    for wrong in ("simulated:60-70", "simulated:1-99999999999"):
+        with pytest.raises(UsageError):
+            devices.find_devices(wrong)
+
+
 def test_auto_takes_the_cpu_and_can_say_why_nothing_else() -> None:
     assert devices.find_device("auto").kind == "cpu"
     reasons = {found.kind: found.why_not for found in devices.discover_all()}

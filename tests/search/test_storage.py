@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 import sqlite3
 import threading
@@ -190,6 +191,25 @@ class TestTornLine:
         with pytest.raises(StorageError, match=said):
             Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
         assert path.read_bytes() == damaged
+
+
+def test_a_journal_without_room_keeps_what_it_has_and_goes_on_when_there_is(tmp_path: Path) -> None:
+    study = Study.open(make_space(), tmp_path / "s", fingerprint=FINGERPRINT)
+    asked = study.ask()
+    assert isinstance(asked, Asked)
+    path = tmp_path / "s" / "study.journal"
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 300, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"study\.journal: "):
+            study.tell(record_of(asked.number, asked.config))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert list(path.parent.glob("*.lock")) == [path.parent / "ask.lock"]
+    study.tell(record_of(asked.number, asked.config))
+    assert len(StoredStudy.load("s", tmp_path / "s").records()) == 1
 
 
 class TestSqliteLocks:

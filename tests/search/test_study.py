@@ -128,12 +128,12 @@ class TestDeadWorkers:
 
     def test_a_task_is_one_workers_until_it_gives_it_back_or_dies(self, tmp_path: Path) -> None:
         one, two = open_study(tmp_path), open_study(tmp_path)
-        assert one.claim("task", 60.0)
-        assert not two.claim("task", 60.0)
+        assert one.claim("task")
+        assert not two.claim("task")
         one.release("task")
-        assert two.claim("task", 60.0)
+        assert two.claim("task")
         two.keep("task", {**two.attributes()["task"], "pid_start": "not this process"})
-        assert one.claim("task", 60.0)
+        assert one.claim("task")
 
     def test_a_worker_that_dies_meanwhile_is_noticed_by_the_next_ask(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
