@@ -447,9 +447,9 @@ def test_a_signal_before_a_study_exists_leaves_one_json_object(module: str, plac
         "from autotune.__main__ import main\n"
         "sys.argv = ['autotune', 'run', '--space', 'small.yaml', '--json']\n"
         "load = builtins.__import__\n"
-        "def strike(name, *rest):\n"
+        "def strike(name, *rest, **more):\n"
         f"    if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return load(name, *rest)\n"
+        "    return load(name, *rest, **more)\n"
         "builtins.__import__ = strike\n"
         "main()"
     )

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import re
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -105,19 +106,29 @@ def shown(url: str) -> str:
 @contextmanager
 def storage_errors(url: str) -> Iterator[None]:
     """Turn every error of a storage or its driver into a StorageError of one line."""
-    import sqlalchemy.exc
-
     try:
         yield
-    except (
-        sqlalchemy.exc.SQLAlchemyError,
+    except (StorageError, UsageError):
+        raise
+    except Exception as error:
+        if not isinstance(error, _of_storages()):
+            raise
+        raise StorageError(f"storage {shown(url)}: {_cause(error, url)}") from None
+
+
+def _of_storages() -> tuple[type[Exception], ...]:
+    errors = (
         optuna.exceptions.StorageInternalError,
         ImportError,
         OSError,
         RuntimeError,
         ValueError,
-    ) as error:
-        raise StorageError(f"storage {shown(url)}: {_cause(error, url)}") from None
+    )
+    if "sqlalchemy" not in sys.modules:  # a journal needs none of it, and it takes long to load
+        return errors
+    import sqlalchemy.exc
+
+    return (*errors, sqlalchemy.exc.SQLAlchemyError)
 
 
 def retried(action: Callable[[], T]) -> T:
@@ -263,6 +274,8 @@ def _is_race(error: Exception) -> bool:
 
 def _is_disconnect(error: BaseException) -> bool:
     """Whether a database's server is away, or has dropped the connection."""
+    if "sqlalchemy" not in sys.modules:
+        return False
     import sqlalchemy.exc
 
     wrapped = isinstance(error, optuna.exceptions.StorageInternalError)

@@ -286,8 +286,7 @@ class Study(StoredStudy):
 
     def _ask(self, lease: Mapping[str, str | int | float]) -> Asked | StopReason:
         with exclusive(self._storage, self.directory, self.name):
-            self._sweep()
-            trials = self._trials()
+            trials = self._sweep()
             for trial in trials:
                 # Asked for before the connection broke, which is why nobody was told.
                 if trial.user_attrs.get("lease", {}).get("token") == lease["token"]:
@@ -445,20 +444,24 @@ class Study(StoredStudy):
                 self._storage.set_trial_user_attr(trial_id, key, value)
             if message.values is not None:
                 trial = optuna.trial.Trial(self._study, trial_id)
+                known = trial.constraints  # of a version that did not keep a result whole
                 for key, excess in message.constraints.items():
-                    if key not in trial.constraints:
+                    if key not in known:
                         trial.set_constraint(key, excess)
             self._storage.set_trial_state_values(trial_id, message.state, message.values)
 
-    def _sweep(self) -> None:
-        """Give up the trials whose worker is dead, so that they are tried again."""
-        for trial in self._trials():
+    def _sweep(self) -> list[FrozenTrial]:
+        """Give up the trials whose worker is dead, so that they are tried again; all trials."""
+        trials, swept = self._trials(), False
+        for trial in trials:
             if trial.state.is_finished() or trial.number in self._running:
                 continue
             if self._is_lost(trial):
                 record = _unfinished(trial, Outcome.LOST)
                 retried(lambda t=trial, r=record: self._finish(t._trial_id, r))  # type: ignore[misc]
                 self._note(f"trial {trial.number}: its worker died; it will be tried again")
+                swept = True
+        return self._trials() if swept else trials
 
     # --- opening -------------------------------------------------------------------------------
 

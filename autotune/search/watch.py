@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from autotune.measure.noise import MIN_CANARY_RATIO
@@ -31,8 +32,7 @@ class Watch:
         if canary is not None:
             readings = sorted(canary.read() for _ in range(FIRST_READINGS))
             self._last_s = readings[FIRST_READINGS // 2]
-            kept: Any = study.attributes().get(CANARY) or {}
-            self._best_s = float(kept.get("work_s", self._last_s))
+            self._best_s = self._kept_s()  # where none is kept, this reading is news
             self._learn(self._last_s)
 
     def ratio(self) -> float | None:
@@ -50,10 +50,13 @@ class Watch:
         return self._best_s < MIN_CANARY_RATIO * self._last_s
 
     def _learn(self, work_s: float) -> None:
-        kept: Any = self._study.attributes().get(CANARY) or {}
-        if work_s < NEWS * self._best_s or not kept:
-            self._best_s = min(self._best_s, work_s)
+        if work_s < NEWS * self._best_s:
+            self._best_s = min(work_s, self._kept_s())
             self._study.keep(CANARY, {"work_s": self._best_s})
+
+    def _kept_s(self) -> float:
+        kept: Any = self._study.attributes().get(CANARY) or {}
+        return float(kept.get("work_s", math.inf))
 
 
 class Repeats:
