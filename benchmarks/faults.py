@@ -49,8 +49,8 @@ workload:
   metrics: {{throughput_items_per_s: throughput, latency_p99_s: {{key: p99, unit: ms}}}}
 device: simulated:1-2
 limits: {{latency_p99: 20ms}}
-params: {{batch_size: {{low: 1, high: 10, step: 1}}, instance_count: [1, 2, 3]}}
-budget: {{trials: 30}}
+params: {{batch_size: {{low: {low}, high: {high}, step: 1}}, instance_count: [1, 2, 3]}}
+budget: {{trials: {trials}}}
 trial: {{timeout: 20s}}
 sampler: grid
 warm_start: false
@@ -68,9 +68,10 @@ def _shifted():
         return _real()
 time.time = _shifted
 """
-REPORTED = re.compile(r"trial +(\d+) \([^)]*\) +(\w+)")
+REPORTED = re.compile(r"trial +(\d+) \([^)]*\) +(.*)")
 GONE_S = 5.0  # within which all processes have to be gone
 END_S = 60.0  # within which the tool has to end where it cannot go on
+MAX_SHOWN = 10
 STARTS = 8  # without a fault, until a study is finished
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
@@ -134,7 +135,7 @@ class Tool:
         return self.process.poll() is None
 
     def reported(self) -> dict[int, str]:
-        """The outcomes of the trials that it has said to be over."""
+        """The trials that it has said to be over, with what it said, the outcome first."""
         found = (REPORTED.match(line) for line in list(self.lines))
         return {int(match[1]): match[2] for match in found if match}
 
@@ -185,7 +186,14 @@ class Struck:
         (self.place / "clock" / "sitecustomize.py").write_text(CLOCK)
         (self.place / "offset").write_text("0")
         confirm = rng.choice(["false", "{top: 2}"])
-        text = SPACE.format(study=self.name, confirm=confirm, storage=self.url)
+        text = SPACE.format(
+            study=self.name,
+            low=BATCHES[0],
+            high=BATCHES[-1],
+            trials=len(BATCHES) * len(INSTANCES),
+            confirm=confirm,
+            storage=self.url,
+        )
         (self.place / "k.yaml").write_text(text)
 
     def close(self) -> None:
@@ -218,16 +226,17 @@ class Struck:
                 with suppress(psutil.Error):
                     process.kill()
         now = self.records()
-        for number, outcome in tool.reported().items():
-            if number not in now or str(now[number].verdict.outcome) != outcome:
-                self._tally.lost.append(f"{self.name}: trial {number} was reported {outcome}")
+        for number, said in tool.reported().items():
+            kept = now.get(number)
+            if kept is None or not said.startswith(str(kept.verdict.outcome).replace("_", " ")):
+                self._tally.lost.append(f"{self.name}: trial {number} was reported {said}: {kept}")
         for number, record in self._seen.items():
             if now.get(number) != record:
                 self._tally.lost.append(f"{self.name}: trial {number} is not what it was")
         self._seen = now
         text = "".join(tool.lines)
         if "Traceback" in text or tool.process.returncode not in (0, 1, 4, -9):
-            self._tally.untold.append(f"{self.name}: {tool.process.returncode}: {text[-2000:]}")
+            self._tally.untold.append(f"{self.name}: {tool.process.returncode}: {text[-1000:]}")
 
     def finish(self) -> None:
         """Run it to its end without a fault, and judge what it recommends."""
@@ -240,7 +249,7 @@ class Struck:
             if ended and tool.process.returncode == 0:
                 break
         else:
-            self._tally.unfinished.append(f"{self.name}: {''.join(tool.lines)[-2000:]}")
+            self._tally.unfinished.append(f"{self.name}: {''.join(tool.lines)[-1000:]}")
             return
         result = load_result(self.name, self.place / "studies", self.url)
         ok = [r for r in result.records if r.verdict.outcome.is_measured]
@@ -374,18 +383,25 @@ FAULTS: dict[str, tuple[Fault, float]] = {
 OF_SERVERS, OF_FILES = ("server killed", "server restarted"), ("disk full", "read-only")
 
 
-def strike(study: Struck, rng: random.Random, tally: Tally, most: int) -> None:
-    """Run a study under so many faults, or until it is finished."""
+def strike(
+    study: Struck, rng: random.Random, tally: Tally, most: int, order: Sequence[str] = ()
+) -> None:
+    """Run a study under so many faults, or until it is finished.
+
+    Args:
+        order: The faults one after the other; else they are drawn.
+    """
     struck = 0
     names = [n for n in FAULTS if n not in (OF_FILES if study.server else OF_SERVERS)]
     while struck < most:
-        workers = rng.choice([1, 2])
+        workers = 2 if "worker killed" in order[struck:] else rng.choice([1, 2])
         tool = study.start(workers)
         # Half of the first strikes lie in the start, half after the first trial of this run.
         _until_trial(tool) if rng.random() < 0.5 else time.sleep(rng.uniform(0.0, 1.5))
         below = tool.below()
         while tool.is_running and struck < most:
-            name = rng.choices(names, [FAULTS[n][1] for n in names])[0]
+            drawn = rng.choices(names, [FAULTS[n][1] for n in names])[0]
+            name = order[struck] if order else drawn
             below = tool.below()
             if FAULTS[name][0](study, tool, rng):
                 struck += 1
@@ -406,8 +422,16 @@ def _until_trial(tool: Tool) -> None:
         time.sleep(0.02)
 
 
-def play(storage: str, faults: int, seed: int, per_study: int, tally: Tally) -> None:
-    """Strike studies on a storage until there were so many faults."""
+def play(
+    storage: str,
+    faults: int,
+    *,
+    seed: int,
+    per_study: int,
+    tally: Tally,
+    order: Sequence[str] = (),
+) -> None:
+    """Strike studies on a storage until there were so many faults, drawn or in an order."""
     rng = random.Random(f"{storage} {seed}")
     urls = {"journal": "journal", "sqlite": "sqlite:///{place}/k.db"}
     with ExitStack() as stack:
@@ -417,7 +441,7 @@ def play(storage: str, faults: int, seed: int, per_study: int, tally: Tally) -> 
         while done < faults:
             study = Struck(sum(tally.faults.values()), url, server, rng, tally)
             before = sum(tally.faults.values())
-            strike(study, rng, tally, min(per_study, faults - done))
+            strike(study, rng, tally, min(per_study, faults - done), order)
             study.finish()
             done += sum(tally.faults.values()) - before
             study.close()
@@ -435,7 +459,8 @@ def main(words: Sequence[str] | None = None) -> int:
     storages = chosen.storages.split(",")
     tally, began_s = Tally(), time.monotonic()
     for storage in storages:
-        play(storage, -(-chosen.faults // len(storages)), chosen.seed, chosen.per_study, tally)
+        share = -(-chosen.faults // len(storages))
+        play(storage, share, seed=chosen.seed, per_study=chosen.per_study, tally=tally)
     each = ", ".join(f"{name} {count}" for name, count in sorted(tally.faults.items()))
     print(
         f"{sum(tally.faults.values())} faults on {chosen.storages} in "
@@ -444,7 +469,8 @@ def main(words: Sequence[str] | None = None) -> int:
         f"{len(tally.wrong)} wrong recommendations, {len(tally.unfinished)} unfinished, "
         f"{len(tally.untold)} undocumented ends"
     )
-    for text in (*tally.lost, *tally.orphans, *tally.wrong, *tally.unfinished, *tally.untold):
+    failures = (*tally.wrong, *tally.lost, *tally.orphans, *tally.unfinished, *tally.untold)
+    for text in failures[:MAX_SHOWN]:
         print(f"  {text}")
     return 0 if tally.is_clean else 1
 

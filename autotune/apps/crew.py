@@ -29,7 +29,7 @@ from autotune.workloads import WORKLOADS
 
 MAX_WORKERS = 256
 DEVICES = "device_count"
-LOOK_S = 0.5  # between two looks at what the workers have finished
+LOOK_S = 1.0  # between two looks at what the workers have finished
 STOP_WAIT_S = 30.0
 NEEDED_FOR_NOTE = 5  # readings of the canary
 

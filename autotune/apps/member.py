@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from autotune.apps.resolve import prepare, resolve
 from autotune.apps.samples import SampleKeeper
@@ -58,7 +57,6 @@ class Task:
 
     space: SearchSpace
     studies_dir: Path
-    on_change: Literal["refuse", "continue"] = "refuse"
     devices: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
     left_s: float | None = None
@@ -213,7 +211,6 @@ def work(task: Task) -> Ended:
                 space,
                 study_dir(task.studies_dir, space.study),
                 fingerprint=fingerprint_of(space, info),
-                on_change=task.on_change,
             )
             watch = Watch(study, open_canary(space.workload, info, launcher))
             launcher.prepare(group_spec(space.baseline, space, info))

@@ -259,7 +259,6 @@ class _Run:
         task = Task(
             space=self.resolved.space,
             studies_dir=self.studies_dir.absolute(),
-            on_change="continue",  # to what is changed, this process has agreed
             left_s=self._left_s(),
         )
         seen = {record.number for record in self.study.records()}

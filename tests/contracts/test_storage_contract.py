@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,8 +18,9 @@ from autotune.search.lease import GONE_S, LeaseWatch
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
 from autotune.space.search_space import Parameter
 
-SEARCH_TESTS = Path(__file__).parents[1] / "search"
-sys.path.insert(0, str(SEARCH_TESTS))
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "search"), str(ROOT / "benchmarks")]
+from postgresql import Server  # noqa: E402
 from search_fakes import FINGERPRINT, make_space, record_of, start_worker  # noqa: E402
 
 EXTRA = (("instance_mode", "process"),)
@@ -196,28 +194,10 @@ class TestPostgresql(StorageContract):
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql() -> Iterator[str]:
     """A server of our own on a socket in a temporary directory."""
     pytest.importorskip("psycopg", reason="the driver psycopg is not installed")
-    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
-    found = str(binaries[-1]) if binaries else shutil.which("pg_ctl")
-    if not found:
+    if not Server.program():
         pytest.skip("PostgreSQL is not installed")
-    home = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path must be short
-    as_user: list[str] = []
-    if os.getuid() == 0:  # the server refuses to run as root
-        shutil.chown(home, "postgres", "postgres")
-        as_user = ["runuser", "-u", "postgres", "--"]
-
-    def run(program: str, *words: str | Path) -> None:
-        command = [*as_user, str(Path(found).parent / program), "-D", home / "data", *words]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
-
-    run("initdb", "-A", "trust", "-U", "postgres", "--no-sync")
-    options = f"-k {home} -c listen_addresses= -c fsync=off"
-    run("pg_ctl", "-w", "-l", home / "log", "-o", options, "start")
-    try:
-        yield f"postgresql+psycopg://postgres@/postgres?host={home}"
-    finally:
-        run("pg_ctl", "-w", "-m", "immediate", "stop")
-        shutil.rmtree(home, ignore_errors=True)
+    with Server() as server:
+        yield server.url
