@@ -12,6 +12,9 @@ from autotune.results import words
 from autotune.results.curves import figure
 from autotune.results.study_result import StudyResult
 
+MAX_OTHERS = 6
+"""Settings that a sentence names beside the one it speaks of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
@@ -91,6 +94,8 @@ def _effect_text(
     value = [words.value_text(name, r.config.as_dict()[name]) for r in (one, two)]
     others = [other for other in searched if other != name]
     at = f" at {words.config_text(two.config, others)}" if others else ""
+    if len(others) > MAX_OTHERS:
+        at = " with all else alike"
     text = (
         f"{name} {value[0]} → {value[1]}: {words.factor_text(_ratio(one, two))} the throughput{at}"
     )

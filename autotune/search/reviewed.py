@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 CONSTRAINTS = "constraints"
 """The system attribute that held all constraints as a list."""
 
-OURS = ("record", "lease")
-"""Attributes that are for this tool alone."""
+OURS = ("record", "lease", "config")
+"""Attributes that are for this tool alone, or say again what the parameters say."""
 
 
 class Reviewed(BaseStorage):
@@ -67,10 +67,9 @@ def _judged(trial: FrozenTrial) -> FrozenTrial:
         # Only the old form: both would count double.
         kept = {k: v for k, v in trial.system_attrs.items() if not k.startswith(f"{CONSTRAINTS}:")}
         changed._system_attrs = {**kept, CONSTRAINTS: list(constraints.values())}
+    holds = {"feasible": "yes" if all(c <= 0 for c in constraints.values()) else "no"}
     attributes = {k: v for k, v in trial.user_attrs.items() if k not in OURS}
-    if constraints:
-        attributes["feasible"] = "yes" if all(c <= 0 for c in constraints.values()) else "no"
-    changed._user_attrs = attributes
+    changed._user_attrs = {**(holds if constraints else {}), **attributes}
     return changed
 
 

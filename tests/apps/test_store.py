@@ -13,6 +13,7 @@ from autotune.apps.run import run
 from autotune.apps.show import show
 from autotune.apps.store import study_dir
 from autotune.core.errors import StorageError, UsageError
+from autotune.results.report import Format
 from autotune.search import storage as storage_module
 from autotune.search.study import Study
 from autotune.space.loader import load_space
@@ -90,3 +91,18 @@ def test_a_storage_in_use_is_waited_for_once(
     with pytest.raises(StorageError, match="locked by another process"):
         run(space)
     holder.close()
+
+
+def test_a_report_in_another_language_or_form_has_a_file_of_its_own(space_file: SpaceFile) -> None:
+    run(load_space(space_file(), SHORT))
+    english = Path("studies/small/report.html").read_text("utf-8")
+    forms: tuple[tuple[str, Format, str], ...] = (
+        ("zh", "html", "report.zh.html"), ("en", "md", "report.md")
+    )  # fmt: skip
+    for lang, form, name in forms:
+        written = report("small", lang=lang, form=form).report
+        assert written == Path("studies/small") / name and written.is_file()
+    assert 'lang="zh-Hans"' in Path("studies/small/report.zh.html").read_text("utf-8")
+    assert Path("studies/small/report.html").read_text("utf-8") == english
+    with pytest.raises(UsageError, match="language 'xx' is unknown"):
+        report("small", lang="xx")

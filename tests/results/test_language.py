@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from importlib import resources
+from pathlib import Path
 
 import pytest
 from report_kinds import LONG, kinds
@@ -110,3 +112,61 @@ def test_an_unknown_language_is_refused(make_study: Make) -> None:
 def test_a_catalogue_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="not a line of a catalogue"):
         dict(read_po('msgid "a"\nmsgstr "b"\nnonsense\n'))
+
+
+PACKAGE = Path(__file__).resolve().parents[2] / "autotune"
+SPEAKING = (
+    *sorted((PACKAGE / "results" / "sections").glob("*.py")),
+    *(
+        PACKAGE / "results" / f"{name}.py"
+        for name in (
+            "batch_knee", "curves", "front_view", "left_open", "markdown", "recommend", "report",
+            "summary", "sustained", "why", "words",
+        )
+    ),
+    PACKAGE / "measure" / "judge.py",
+    PACKAGE / "measure" / "noise.py",
+    PACKAGE / "search" / "confirm.py",
+    PACKAGE / "search" / "rate_confirm.py",
+)  # fmt: skip
+"""What the sentences of a report come from."""
+
+NOT_IN_REPORTS = (
+    "The front:", "more, all in the report", "confirming: round", "remove the limit",
+)  # fmt: skip
+"""Said in a terminal, or in an error, alone."""
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """Pieces of sentences that a module is made of, docstrings and errors left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    silent: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Raise, ast.Assert)):
+            silent |= {id(inner) for inner in ast.walk(node)}
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            silent.add(id(node.value))
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in silent and ENGLISH.search(node.value):
+            yield node.lineno, node.value
+
+
+def test_every_sentence_in_the_source_has_its_place_in_the_catalogue() -> None:
+    """Also those that none of the made-up studies has called for."""
+    parts = [part for message in phrases() for part in PLACE.split(message)]
+    whole = "\n".join([*parts, *(part.lower() for part in parts)])
+    missing = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text!r}"
+        for path in SPEAKING
+        for line, text in sentences(path)
+        if not all(piece.strip() in whole for piece in _pieces(text))
+        and not any(known in text for known in NOT_IN_REPORTS)
+    ]
+    assert not missing, "add to autotune/results/zh.po:\n" + "\n".join(missing)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Its sentences: a catalogue has them one by one."""
+    for sentence in re.split(r"(?<=[.;:]) |; ", re.sub(r"\{\w+\}", "\0", text)):
+        yield from (piece for piece in sentence.split("\0") if ENGLISH.search(piece))
