@@ -26,7 +26,7 @@ from autotune.results.ticks import linear_ticks, log_ticks
 SERIES_COLOURS = 8
 """Colours the page's style defines as --s0, --s1, ...; further series repeat them."""
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 24.0, 14.0, 42.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 24.0, 14.0, 42.0
 _HEAD = 18.0
 _TICK_GAP_X, _TICK_GAP_Y = 44.0, 34.0  # least distance of two labels, so that none overlap
 _LABEL_HEIGHT = 14.0

@@ -47,27 +47,20 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
     drawn, outdated = _standing(result, (metric,))
     if not drawn:
         return None
-    series = []
-    for count in instance_counts(result):
-        mine = [r for r in drawn if r.config.instance_count == count]
-        on_line, fastest = _longest_family(mine), _fastest_per_batch(mine)
-        points = [
-            point_of(
-                r,
-                float(r.config.batch_size),
-                _value(r, metric),
-                faint=_key(r) not in on_line | fastest,
-                joined=_key(r) in on_line,
-                bar=_bar(r, metric) if is_proof(r) or _key(r) in on_line else None,
-            )
-            for r in mine
-        ]
-        points += [
-            point_of(r, float(r.config.batch_size), _value(r, metric), faint=True)
-            for r in outdated
-            if r.config.instance_count == count
-        ]
-        series.append(Series(name=instances_text(count), points=tuple(points)))
+    series = tuple(
+        Series(
+            name=instances_text(count),
+            points=(
+                *_curve_points([r for r in drawn if r.config.instance_count == count], metric),
+                *(
+                    point_of(r, float(r.config.batch_size), _value(r, metric), faint=True)
+                    for r in outdated
+                    if r.config.instance_count == count
+                ),
+            ),
+        )
+        for count in instance_counts(result)
+    )
     failed = [r for r in result.drawn if r.verdict.outcome.is_infeasible]
     return Chart(
         title=f"{capital(metric_label(metric))} over batch size",
@@ -79,10 +72,26 @@ def curve(result: StudyResult, metric: str) -> Chart | None:
             band=knee_band(result),
         ),
         y=_axis(result, metric),
-        series=tuple(series),
+        series=series,
         marks=_marks(result, drawn, metric, lambda r: float(r.config.batch_size)),
         failed=tuple((float(r.config.batch_size), describe(r)) for r in failed),
     )
+
+
+def _curve_points(records: Sequence[TrialRecord], metric: str) -> list[Point]:
+    """The points of one instance count; what is neither on its line nor fastest is faint."""
+    on_line, fastest = _longest_family(records), _fastest_per_batch(records)
+    return [
+        point_of(
+            r,
+            float(r.config.batch_size),
+            _value(r, metric),
+            faint=_key(r) not in on_line | fastest,
+            joined=_key(r) in on_line,
+            bar=_bar(r, metric) if is_proof(r) or _key(r) in on_line else None,
+        )
+        for r in records
+    ]
 
 
 def knee_band(result: StudyResult) -> tuple[float, float] | None:

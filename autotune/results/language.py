@@ -7,8 +7,9 @@ format of gettext (`zh.po`), which translators' tools can open:
     msgid "{count:n} of {total:n} configurations were not tried."
     msgstr "{total} 个配置中有 {count} 个未试验。"
 
-`{count:n}` stands for a number, `{name:w}` for a word or a list of words, `{reason:t}` for a text
-that is translated in its turn, `{text}` for any text, which stays as it is.
+`{count:n}` stands for a number, `{name:w}` for a word or a list of words, `{names:l}` for a list
+whose "and" and "or" are translated, `{reason:t}` for a text that is translated in its turn, and
+`{text}` for any text, which stays as it is.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ LANGUAGES = {"en": "en", "zh": "zh-Hans"}
 """Languages of the report, each with its tag in HTML."""
 
 MAX_REMEMBERED = 20_000
-MAX_DEPTH = 4
+MAX_DEPTH = 6
 """How deep sentences may stand inside of sentences."""
 
-_PLACE = re.compile(r"\{(\w+)(?::([nwt]))?\}")
+_PLACE = re.compile(r"\{(\w+)(?::([nwlt]))?\}")
 _KINDS = {"n": r"[-+]?[\d.,]*\d[\d.,]*(?:e[-+]?\d+)?", "w": r"[^\s;]+(?:, [^\s;]+)*"}
 _WORD = re.compile(r"[A-Za-z]{2}")
 _BREAKS = (
     re.compile(r"(?<=[.])\s+(?=[A-Z])"), re.compile(r"(?<=;)\s+"), re.compile(r"(?<=,) ")
 )  # fmt: skip
+_CONJUNCTION = re.compile(r" (and|or) ")
 _STOPS = str.maketrans({";": "；", ",": "，", ".": "。"})
 
 
@@ -44,13 +46,14 @@ class Phrase(NamedTuple):
 
     Attributes:
         pattern: Matches the whole sentence. `literal`: a part that every match has.
-        nested: Places whose text is translated too.
+        nested: Places whose text is translated too. `lists`: those that are lists.
     """
 
     pattern: re.Pattern[str]
     literal: str
     text: str
     nested: frozenset[str]
+    lists: frozenset[str]
 
 
 def language(code: str) -> Say:
@@ -76,8 +79,8 @@ class Catalogue:
     def __init__(self, phrases: dict[str, str]) -> None:
         self._exact = {m: text for m, text in phrases.items() if not _PLACE.search(m)}
         patterns = [_phrase(m, text) for m, text in phrases.items() if m not in self._exact]
-        # What has most words of its own is the most specific.
-        self._phrases = [phrase for _, phrase in sorted(patterns, key=lambda p: -p[0])]
+        # What begins with words of its own says what the rest is; else what has most of them.
+        self._phrases = [phrase for _, phrase in sorted(patterns, key=lambda p: p[0])]
         self._known: dict[str, str] = {}
 
     def __call__(self, text: str) -> str:
@@ -117,7 +120,8 @@ class Catalogue:
 
     def _part(self, part: str, depth: int) -> str:
         """A part with the stop behind it, which the catalogue need not have."""
-        whole, stop = self._whole(part, depth), part[-1:]
+        stop = part[-1:]
+        whole = self._whole(part, depth) if stop not in ";," else None
         if whole is not None or stop not in ";,.":
             return self._in_parts(part, depth) if whole is None else whole
         bare = part[:-1]
@@ -128,24 +132,29 @@ class Catalogue:
 def _filled(catalogue: Catalogue, phrase: Phrase, match: re.Match[str], depth: int) -> str:
     def place(found: re.Match[str]) -> str:
         name, value = found.group(1), match.group(found.group(1))
+        if name in phrase.lists:
+            return _CONJUNCTION.sub(lambda one: f" {catalogue(one.group(1))} ", value)
         return catalogue._said(value, depth - 1) if name in phrase.nested and depth else value
 
     return _PLACE.sub(place, phrase.text)
 
 
-def _phrase(message: str, text: str) -> tuple[int, Phrase]:
-    """The phrase, and how many characters of its own it has."""
-    parts, nested, last, literals = [], set(), 0, []
+def _phrase(message: str, text: str) -> tuple[tuple[bool, int], Phrase]:
+    """The phrase, and its rank among those that match the same text."""
+    last, parts, literals = 0, [], []
+    kinds: dict[str, set[str]] = {"t": set(), "l": set()}
     for place in _PLACE.finditer(message):
         literals.append(message[last : place.start()])
         name, kind = place.groups()
-        parts += [re.escape(literals[-1]), f"(?P<{name}>{_KINDS.get(kind, '.+')})"]
-        nested |= {name} if kind == "t" else set()
+        parts += [re.escape(literals[-1]), f"(?P<{name}>{_KINDS.get(kind, '.+?')})"]
+        kinds.get(kind, set()).add(name)
         last = place.end()
     literals.append(message[last:])
     pattern = re.compile("".join([*parts, re.escape(literals[-1])]), re.DOTALL)
     longest = max(literals, key=len)
-    return sum(map(len, literals)), Phrase(pattern, longest, text, frozenset(nested))
+    nested, lists = frozenset(kinds["t"]), frozenset(kinds["l"])
+    rank = (not literals[0], -sum(map(len, literals)))
+    return rank, Phrase(pattern, longest, text, nested, lists)
 
 
 def read_po(text: str) -> Iterator[tuple[str, str]]:

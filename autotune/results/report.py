@@ -11,7 +11,7 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from autotune.results.charts import Chart, draw
-from autotune.results.document import FIRST_ROWS, NARROW, Document, Picture, Section
+from autotune.results.document import FIRST_ROWS, NARROW, Document, Picture, Say, Section
 from autotune.results.lanes import draw_lanes
 from autotune.results.language import LANGUAGES, language
 from autotune.results.markdown import to_markdown
@@ -19,8 +19,9 @@ from autotune.results.sections.best import best_configurations
 from autotune.results.sections.bottleneck import what_holds_it_back
 from autotune.results.sections.charts import over_batch_size, trade_offs
 from autotune.results.sections.conditions import conditions
-from autotune.results.sections.course import how_trials_ended, what_mattered
+from autotune.results.sections.course import how_trials_ended
 from autotune.results.sections.decision import decision_blocks, failures, subject
+from autotune.results.sections.influence import what_mattered
 from autotune.results.sections.pipeline import one_step, over_micro_batches
 from autotune.results.sections.reasoning import do_it_again, what_is_open, why_this
 from autotune.results.sections.stages import where_time_goes
@@ -72,8 +73,12 @@ def render(
     """
     say = language(lang)
     document = make_document(result, now_s=now_s, version=version).said(say)
-    if form == "md":
-        return to_markdown(document, say)
+    text = to_markdown(document, say) if form == "md" else _to_html(document, say, lang)
+    # A record may hold what no file can: half of a character, from a program's output.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _to_html(document: Document, say: Say, lang: str) -> str:
     environment = Environment(autoescape=True, trim_blocks=False)
     environment.filters |= {"breakable": _breakable, "wide": _wide, "narrow": _narrow}
     files = resources.files("autotune.results")

@@ -36,6 +36,57 @@ def why(result: StudyResult) -> Why:
     return Why(effects=tuple(_effects(result, result.config)), refused=tuple(_refused(result)))
 
 
+def what_it_won_by(result: StudyResult) -> str:
+    """What the recommended configuration has over the others, in a sentence; empty: none is."""
+    if result.config is None:
+        return ""
+    if result.config == result.facts.baseline:
+        return (
+            f"None of the {result.trial_count:,} trials was shown to be better than the baseline."
+        )
+    if result.knee is not None and result.config == result.knee.config:
+        return (
+            f"It is the smallest batch size that delivers {result.knee.share:.0%} of the highest "
+            "throughput of its curve."
+        )
+    if len(result.facts.objective.goals) > 1:
+        return "Its improvements over the baseline weigh most together, by the goals' weights."
+    compared = factors(result)
+    if result.config not in compared:
+        return _won_by_trials(result)
+    held = [r for r in result.recommendation.confirmations if r.verdict.outcome is Outcome.OK]
+    others = [r for r in held if r.config != result.config and r.config in compared]
+    gain = f"{words.factor_text(compared[result.config])} the baseline's throughput"
+    start = f"Of the {len(result.recommendation.confirmations)} configurations in the proof"
+    if not others:
+        return f"{start} it alone was shown to hold: {gain}."
+    next_best = max(others, key=lambda r: compared[r.config])
+    name = words.config_text(next_best.config, _told_apart(result))
+    if next_best.config == result.facts.baseline:
+        name = "the baseline"
+    return (
+        f"{start} it is the fastest of those shown to hold: {gain}; the next, {name}, has "
+        f"{words.factor_text(compared[next_best.config])}."
+    )
+
+
+def _won_by_trials(result: StudyResult) -> str:
+    """By what trials say, where no proof compared it."""
+    ranked = result.ranking.ranked
+    if len(ranked) < 2 or result.config != ranked[0].config:
+        return ""
+    rates = [words.metric_text("throughput", figure(r, "throughput")) for r in ranked[:2]]
+    name = words.config_text(ranked[1].config, _told_apart(result))
+    return (
+        f"Of {len(ranked):,} tried configurations that are not over a limit it is expected to be "
+        f"the best: {rates[0]}; the next, {name}, reached {rates[1]}."
+    )
+
+
+def _told_apart(result: StudyResult) -> tuple[str, ...]:
+    return result.searched or ("batch_size",)
+
+
 def factors(result: StudyResult) -> dict[Config, float]:
     """Throughput over the baseline's of what was measured beside it."""
     baseline = result.facts.baseline
@@ -136,7 +187,7 @@ def _refused(result: StudyResult) -> list[str]:
         if record.verdict.outcome is not Outcome.OK and is_faster(record, result)
     ]
     return [
-        f"{words.config_text(r.config, result.searched or ('batch_size',))} reached "
+        f"{words.config_text(r.config, _told_apart(result))} reached "
         f"{words.factor_text(compared[r.config])} the baseline's throughput, but is "
         f"{words.outcome_text(r.verdict.outcome)}: "
         f"{words.reason_text(r) or 'its limits were not shown to hold'}."

@@ -74,6 +74,8 @@ def test_places_take_numbers_words_and_texts_that_are_translated_in_their_turn()
             "{count:n} of {all:n} were {how:t}.": "{all} 中 {count} {how}。",
             "measured": "已测",
             "{name:w} is {value}": "{name} 为 {value}",
+            "all of {names:l}": "全部 {names}",
+            "and": "和",
         }
     )
     assert say("3 of 1,024 were measured.") == "1,024 中 3 已测。"
@@ -82,6 +84,7 @@ def test_places_take_numbers_words_and_texts_that_are_translated_in_their_turn()
     assert say("3 of 4 were measured. Nobody knows") == "4 中 3 已测。Nobody knows"
     assert say("nobody knows; 3 of 4 were measured.") == "nobody knows; 4 中 3 已测。"
     assert say("measured; a is b") == "已测；a 为 b"
+    assert say("all of a 1, 2 and b") == "全部 a 1, 2 和 b"
     assert say(Verbatim("measured")) == "measured"
 
 
@@ -133,8 +136,9 @@ SPEAKING = (
 
 NOT_IN_REPORTS = (
     "The front:", "more, all in the report", "confirming: round", "remove the limit",
+    "number range", "text settings", "autotune measure",
 )  # fmt: skip
-"""Said in a terminal, or in an error, alone."""
+"""Said in a terminal or in an error alone, or no words of a person."""
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:

@@ -339,3 +339,15 @@ def test_of_very_many_trials_a_thousand_are_shown_and_it_says_so(
     assert "Of 3,032 trials 1,000 are shown here and in the charts" in html
     assert "autotune show online --csv has all" in html
     assert len(html) < 4e6
+
+
+def test_half_a_character_in_a_record_does_not_keep_the_report_from_being_written(
+    make_study: Make, make_trial: Callable[..., TrialRecord]
+) -> None:
+    result = make_study()
+    odd = make_trial(Config(batch_size=3), outcome=Outcome.CRASHED, reasons=("\ud800",), number=99)
+    for form in ("html", "md"):
+        text = render(
+            replace(result, records=(*result.records, odd)), now_s=0, version="1", form=form
+        )
+        assert b"\\ud800" in text.encode("utf-8")

@@ -7,7 +7,7 @@ from autotune.core.records import Config, TrialRecord
 from autotune.results.ranking import rank
 from autotune.results.recommend import decide
 from autotune.results.study_result import StudyResult
-from autotune.results.why import Why, why
+from autotune.results.why import Why, what_it_won_by, why
 
 Make = Callable[..., StudyResult]
 Trial = Callable[..., TrialRecord]
@@ -99,3 +99,18 @@ def test_nothing_is_said_where_the_records_show_nothing(
     assert why(lone) == Why()
     assert why(study_of(make_study, make_trial(BASELINE))) == Why()
     assert why(make_study(limit_s=0.0005)) == Why()
+
+
+def test_it_always_says_what_the_configuration_won_by(make_study: Make) -> None:
+    result = make_study()
+    text = what_it_won_by(result)
+    compared = {c.config: c.ratio for c in result.recommendation.comparisons}
+    assert result.config is not None
+    assert f"it is the fastest of those shown to hold: {compared[result.config]:.1f}×" in text
+    assert "; the next, batch_size=" in text
+    searched = what_it_won_by(make_study(confirmed=False))
+    assert "it is expected to be the best" in searched and "/s; the next, batch_size=" in searched
+    base = replace(result.facts, baseline=result.config)
+    kept = what_it_won_by(replace(result, facts=base))
+    assert kept == "None of the 32 trials was shown to be better than the baseline."
+    assert what_it_won_by(make_study(limit_s=0.0005)) == ""

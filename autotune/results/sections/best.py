@@ -81,7 +81,4 @@ def _row(place: int, record: TrialRecord, result: StudyResult, told: list[Told])
 _DEVICE: dict[str, Told] = {
     "utilisation": lambda m: "" if m.device_busy_ratio is None else f"{m.device_busy_ratio:.0%}",
     "power": lambda m: words.metric_text("power", m.power_w) if m.power_w else "",
-    "energy per item": lambda m: (
-        words.metric_text("energy", m.energy_per_item_j) if m.energy_per_item_j else ""
-    ),
 }

@@ -1,4 +1,4 @@
-"""How the search went: what came of each trial, when, and what mattered."""
+"""How the search went: what came of each trial, and when."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from autotune.results.document import (
     Section,
     Verbatim,
 )
-from autotune.results.importance import Importance, Influence, importance
 from autotune.results.lanes import Lane, Lanes, Span
 from autotune.results.sections.charts import looks
 from autotune.results.study_result import StudyResult
@@ -32,9 +31,6 @@ MAX_WORKERS = 8
 
 _COLOURS = {Outcome.OK: "good", Outcome.UNDECIDED: "warn", Outcome.OVER_LIMIT: "bad"}
 _OTHERS = ("s7", "s4", "s3", "s6", "s5", "s1", "s2")
-_FULL = 1.0
-LEAST_SHARE = 0.005
-"""Share of the variation below which a parameter's effect is not told from noise."""
 
 
 def how_trials_ended(result: StudyResult) -> Section | None:
@@ -71,19 +67,7 @@ def _timeline(result: StudyResult) -> Iterator[Block]:
     ]
     if len(timed) < 2:
         return
-    workers = sorted({record.worker for _, record in timed})
-    groups = workers if 1 < len(workers) <= MAX_WORKERS else [None]
-    series = tuple(
-        Series(
-            name=Verbatim(worker or ""),
-            points=tuple(
-                point_of(r, at, figure(r, "throughput") or 0.0)
-                for at, r in timed
-                if worker is None or r.worker == worker
-            ),
-        )
-        for worker in groups
-    )
+    series = _by_worker(timed)
     failed = tuple(
         (ends_s[r.number], describe(r))
         for r in result.drawn
@@ -101,12 +85,29 @@ def _timeline(result: StudyResult) -> Iterator[Block]:
     keys = [Key(look="front", text="best so far that holds its limits")]
     keys += [k for k in looks(result, ()) if k.look in ("ok", "unsure", "broken", "failed")]
     legends: list[tuple[Key, ...]] = [tuple(keys)]
-    if len(groups) > 1:
+    if len(series) > 1:
         legends.insert(0, tuple(
             Key(look="line", text=one.name, colour=f"s{index}") for index, one in enumerate(series)
         ))  # fmt: skip
     picture = Picture(title="Throughput in items/s", drawing=chart, size=BROAD)
     yield Pictures(pictures=(picture,), legends=tuple(legends))
+
+
+def _by_worker(timed: Sequence[tuple[float, TrialRecord]]) -> tuple[Series, ...]:
+    """A series for each worker, or one of all where there is one or very many."""
+    workers = sorted({record.worker for _, record in timed})
+    groups = workers if 1 < len(workers) <= MAX_WORKERS else [None]
+    return tuple(
+        Series(
+            name=Verbatim(worker or ""),
+            points=tuple(
+                point_of(r, at, figure(r, "throughput") or 0.0)
+                for at, r in timed
+                if worker is None or r.worker == worker
+            ),
+        )
+        for worker in groups
+    )
 
 
 def _timeline_caption(result: StudyResult) -> str:
@@ -147,57 +148,3 @@ def _best_so_far(timed: Sequence[tuple[float, TrialRecord]]) -> Iterator[Point]:
 
 def _time_tick(seconds: float) -> str:
     return format_duration(seconds) if seconds >= 120 else f"{seconds:g} s"
-
-
-def what_mattered(result: StudyResult) -> Section | None:
-    """How much each searched parameter matters; None where one value was tried of each."""
-    if not result.searched or not result.has_figures:
-        return None
-    found = importance(result.records, result.facts.objective, result.searched)
-    title = "Which parameters matter"
-    if found is None:
-        few = Paragraph(
-            text="Too few trials hold their limits to tell the parameters apart.", is_empty=True
-        )
-        return Section(title=title, blocks=(few,))
-    blocks: tuple[Block, ...] = (
-        Paragraph(text=_importance_caption(result, found)),
-        Pictures(pictures=(Picture(title="Share of the variation", drawing=_influences(found),
-                                   size=BROAD),)),
-    )  # fmt: skip
-    return Section(title=title, blocks=blocks)
-
-
-def _importance_caption(result: StudyResult, found: Importance) -> str:
-    worth = "throughput" if len(result.facts.objective.goals) == 1 else "the weighted goals"
-    return (
-        f"Over the {found.trials} trials whose figures hold the limits: how much of the variation "
-        f"of {worth} goes back to each parameter by itself, and by what factor it changes it from "
-        f"the worst tried value to the best. Together they explain {found.explained:.0%}; the rest "
-        "is interplay and noise."
-    )
-
-
-def _influence_text(one: Influence) -> str:
-    if one.share < LEAST_SHARE:
-        return "no effect to be told"
-    best = words.value_text(one.name, one.best)
-    return f"{one.share:.0%}, {words.factor_text(one.factor)}, best at {best}"
-
-
-def _influences(found: Importance) -> Lanes:
-    lanes = tuple(
-        Lane(
-            name=Verbatim(one.name),
-            spans=(Span(start=0.0, end=max(one.share, 1e-3), colour="s0"),),
-            note=_influence_text(one),
-        )
-        for one in found.influences
-    )
-    return Lanes(
-        title="Share of the variation",
-        label="share of the variation",
-        tick_text=lambda share: f"{share:.0%}",
-        lanes=lanes,
-        high=_FULL,
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.results import words
-from autotune.results.document import Block, Bullets, Command, Paragraph, Section
+from autotune.results.document import Block, Bullets, Command, Paragraph, Section, paragraphs
 from autotune.results.left_open import left_open
 from autotune.results.study_result import StudyResult
-from autotune.results.why import why
+from autotune.results.why import what_it_won_by, why
 
 
 def why_this(result: StudyResult) -> Section | None:
@@ -18,6 +18,7 @@ def why_this(result: StudyResult) -> Section | None:
 
 
 def _reasons(result: StudyResult) -> Iterator[Block]:
+    yield from paragraphs((what_it_won_by(result),))
     said = why(result)
     if said.effects:
         yield Paragraph(
