@@ -38,6 +38,18 @@ EXAMPLES: dict[str, WorkloadSpec] = {
     "command": WorkloadSpec(
         kind="command", options={"command": ["echo", '{"throughput": 5, "latency_p99_ms": 1}']}
     ),
+    "server": WorkloadSpec(
+        kind="server",
+        options={
+            "command": [sys.executable, "-m", "http.server", "{port}"],
+            "url": "http://127.0.0.1:{port}",
+            "request": {"path": "/", "method": "GET", "headers": {}},
+        },
+    ),
+}
+ELSEWHERE = {  # in which tests it is run, as it takes a process of its own
+    "ranks": "tests/trial/test_ranks.py",
+    "server": "tests/trial/test_server.py",
 }
 CONFIG = Config(batch_size=2)
 NEEDS_ACCELERATOR = ("torchair", "graph")
@@ -74,8 +86,8 @@ def test_a_right_one_passes_the_check(spec: WorkloadSpec) -> None:
 
 def test_a_wrong_model_is_refused_early(kind: str, spec: WorkloadSpec) -> None:
     wrong = WorkloadSpec(kind=kind, model="nosuch")
-    if kind == "command":
-        wrong = replace(wrong, options={"command": ["nosuch"]})
+    if WORKLOADS[kind].is_outside:
+        wrong = replace(spec, options={**spec.options, "command": ["nosuch"]})
     with pytest.raises(UsageError, match="nosuch"):
         check_workload(wrong)
 
@@ -98,8 +110,8 @@ def test_looking_it_up_loads_no_framework(kind: str) -> None:
 
 def test_it_gives_what_its_kind_promises(kind: str, spec: WorkloadSpec) -> None:
     function = load_workload(kind)
-    if WORKLOADS[kind].runs == "ranks":
-        pytest.skip("it needs other ranks: tests/trial/test_ranks.py")
+    if (where := ELSEWHERE.get(WORKLOADS[kind].runs)) is not None:
+        pytest.skip(f"see {where}")
     if WORKLOADS[kind].runs in ("report", "program"):
         group = GroupSpec(config=CONFIG, workload=spec, devices=("cpu",), cores=((),))
         result = function(group, Plan(windows=(Window(duration_s=1.0),)))
