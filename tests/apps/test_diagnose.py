@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,22 @@ def test_one_configuration_of_a_study(tmp_path: Path) -> None:
     assert found.config is not None and found.config.instance_count == 4
     assert found.efficiency is not None and 0.2 < found.efficiency < 1.0
     assert (directory / "diagnosis.json").read_bytes() == before  # that of the whole study
+
+
+def test_the_command_reads_a_profile(tmp_path: Path) -> None:
+    rows = [f"MEMCPY_ASYNC,Memcpy HtoD,{10 * i},10" for i in range(28)]
+    rows += ["AI_CORE,MatMul,280,220"]
+    text = "\n".join(["Task Type,Op Name,Task Start Time(us),Task Duration(us)", *rows])
+    (tmp_path / "op_summary_1.csv").write_text(text)
+    words = [sys.executable, "-m", "autotune", "diagnose", "--json"]
+    asked = [*words, "--profile", str(tmp_path)]
+    done = subprocess.run(asked, capture_output=True, check=True, timeout=60)
+    found = json.loads(done.stdout)
+    assert found["bottleneck"]["part"] == "h2d" and found["bottleneck"]["knob"] == "batched_h2d"
+    assert found["breakdown"]["h2d_copies_per_call"] == 28
+    assert found["breakdown"]["h2d_share"] == pytest.approx(0.56)
+    refused = subprocess.run([*asked, "online"], capture_output=True, timeout=60)
+    assert refused.returncode == 2 and b"one of them" in refused.stderr
 
 
 def test_an_outside_program_cannot_be_looked_into(tmp_path: Path) -> None:
