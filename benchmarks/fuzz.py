@@ -11,8 +11,10 @@ processor or grows the process by more than 256 MiB. Wanted: no finding.
 from __future__ import annotations
 
 import argparse
+import copy
 import io
 import json
+import logging
 import random
 import resource
 import signal
@@ -54,6 +56,7 @@ from autotune.devices import cnmon, npu_smi
 from autotune.devices.splits import parse_split
 from autotune.measure.arrivals import read_trace
 from autotune.measure.profile_files import read_profile
+from autotune.measure.summary import summarise
 from autotune.search.storage import JOURNAL_NAME, check_url
 from autotune.space.loader import load_space
 from autotune.space.rules import Rule
@@ -156,11 +159,11 @@ def text_damaged(text: str, rng: random.Random) -> str:
 
 def json_damaged(data: Any, rng: random.Random) -> Any:
     """Values replaced by what does not belong there, keys renamed, added, or taken out."""
-    copy = json.loads(json.dumps(data))
+    found = json.loads(json.dumps(data))
     for _ in range(rng.choice((1, 1, 2, 4))):
-        places = list(_places(copy))
+        places = list(_places(found))
         if not places:
-            return rng.choice(JUNK)
+            return copy.deepcopy(rng.choice(JUNK))
         holder, key = rng.choice(places)
         kind = rng.randrange(5)
         if kind == 0 and isinstance(holder, dict):
@@ -168,12 +171,12 @@ def json_damaged(data: Any, rng: random.Random) -> Any:
         elif kind == 1 and isinstance(holder, dict):
             holder[rng.choice(("x", "", "batch_size", str(key).upper()))] = holder.pop(key)
         elif kind == 2 and isinstance(holder, dict):
-            holder[rng.choice(("x", "metrics", "phase"))] = rng.choice(JUNK)
+            holder[rng.choice(("x", "metrics", "phase"))] = copy.deepcopy(rng.choice(JUNK))
         elif kind == 3 and isinstance(holder[key], (int, float)):
-            holder[key] = rng.choice((-holder[key], holder[key] * 1e300, str(holder[key]), None))
+            holder[key] = rng.choice((-holder[key], str(holder[key]), None, 1e300))
         else:
-            holder[key] = rng.choice(JUNK)
-    return copy
+            holder[key] = copy.deepcopy(rng.choice(JUNK))
+    return found
 
 
 def _places(data: Any) -> Iterator[tuple[Any, Any]]:
@@ -309,6 +312,41 @@ def _npz(_: Path) -> Sequence[bytes]:
     return [packed.getvalue()]
 
 
+def npz_damaged(data: bytes, rng: random.Random) -> bytes:
+    """Bytes of the file, or some of its arrays with other values, shapes or types."""
+    if rng.random() < 0.3:
+        return bytes_damaged(data, rng)
+    with np.load(io.BytesIO(data)) as file:
+        arrays = {name: file[name] for name in file}
+    for name in rng.sample(sorted(arrays), rng.choice((1, 1, 2, 4))):
+        array, kind = arrays[name], rng.randrange(6)
+        if kind == 0:
+            del arrays[name]
+        elif kind == 1:
+            arrays[name] = array[: rng.randrange(3)] if array.ndim else np.arange(3)
+        elif kind == 2:
+            arrays[name] = np.broadcast_to(array, (2, *array.shape))
+        elif kind == 3:
+            with np.errstate(all="ignore"):
+                arrays[name] = array.astype(rng.choice(("U8", "?", "c16", "f2", "u1", "M8[s]")))
+        elif kind == 4:
+            arrays[name] = array * rng.choice((-1, 0, 10**6, -(10**12)))
+        else:
+            arrays[name] = np.full(array.shape, rng.choice((np.nan, np.inf, -np.inf, 2**62)))
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **arrays)
+    return packed.getvalue()
+
+
+def _read_calls(path: Path) -> object:
+    """Read them, and derive what is derived of them."""
+    samples = load_samples(path)
+    try:
+        return samples.request_latency_s(), summarise(samples)
+    except WrongOutput:
+        return None
+
+
 def _read_data(path: Path) -> object:
     spec = DataSpec(file=str(path))
     check_data(spec, str(path.parent))
@@ -351,7 +389,7 @@ def _read_name(name: str, where: Path) -> object:
 def _read_url(url: str, _: Path) -> object:
     secret = url.replace("\n", " ")
     shown = without_secrets(f"storage postgresql://user:s3cr3t{secret}@host/db: refused")
-    assert "s3cr3t" not in shown or any(c in secret for c in " \t'\"\r\x0b\x0c"), shown
+    assert "s3cr3t" not in shown or any(c.isspace() or c in "'\"" for c in secret), shown
     return check_url(url)
 
 
@@ -446,11 +484,11 @@ TARGETS: dict[str, Target] = {
         errors=(UsageError, StorageError), mutate=journal_damaged, weight=2,
     ),
     "samples": Target(
-        read=_of_file("s.npz", load_samples), seeds=_npz, errors=(StorageError,),
-        mutate=bytes_damaged,
+        read=_of_file("s.npz", _read_calls), seeds=_npz, errors=(StorageError,),
+        mutate=npz_damaged,
     ),
     "own data": Target(
-        read=_of_file("d.npz", _read_data), seeds=_npz, errors=(UsageError,), mutate=bytes_damaged,
+        read=_of_file("d.npz", _read_data), seeds=_npz, errors=(UsageError,), mutate=npz_damaged,
     ),
     "onnx": Target(
         read=_of_file("m.onnx", read_onnx), seeds=_onnx, errors=(UsageError,),
@@ -583,6 +621,7 @@ def main() -> int:
     findings: list[Finding] = []
     tried = 0
     limited()
+    logging.disable()  # some readers pass over what they cannot read, and say so
     with tempfile.TemporaryDirectory() as place:
         for name, count in shares(asked.inputs, names).items():
             ends: Counter[str] = Counter()

@@ -159,5 +159,5 @@ def _read(path: Path) -> Baseline:
         return from_json_dict(Baseline, json.loads(path.read_text("utf-8")))
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError, UsageError) as error:
         raise StorageError(f"{path}: not a baseline ({error})") from error

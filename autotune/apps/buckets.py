@@ -16,6 +16,7 @@ from autotune.core.errors import UsageError
 from autotune.core.units import format_duration, format_size, parse_quantity
 from autotune.measure.buckets import BucketCosts, Buckets, BucketSet, choose_buckets
 
+MAX_LENGTH = 10**9
 MAX_ROWS = 10_000_000
 MAX_CURVE_ROWS = 10_000
 SHAPES: dict[str, float] = {"linear": 1.0, "quadratic": 2.0}
@@ -96,8 +97,11 @@ def buckets(lengths: Path, max_buckets: int, ask: Ask) -> BucketsResult:
     counts: dict[int, float] = {}
     for place, row in _rows(lengths, COLUMNS["lengths"], MAX_ROWS):
         length, count = row[0], row[1] if len(row) > 1 else 1.0
-        if length != int(length) or length < 1 or count < 0:
-            raise UsageError(f"{place}: length {length:g}, count {count:g}: a whole number from 1")
+        if not 1 <= length <= MAX_LENGTH or length != int(length) or count < 0:
+            raise UsageError(
+                f"{place}: length {length:g}, count {count:g}: a whole number from 1 to "
+                f"{MAX_LENGTH}, and none below 0"
+            )
         counts[int(length)] = counts.get(int(length), 0.0) + count
     item, in_seconds = _item_cost(ask, max(counts, default=1))
     return BucketsResult(

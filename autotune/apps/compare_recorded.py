@@ -17,7 +17,7 @@ from autotune.apps.comparable import (
 )
 from autotune.apps.operands import Operand
 from autotune.apps.samples import load_samples
-from autotune.core.errors import UsageError
+from autotune.core.errors import StorageError, UsageError
 from autotune.core.objective import METRICS, Objective
 from autotune.measure.paired import Rule, judge_pairs
 from autotune.results.recorded import (
@@ -101,7 +101,7 @@ def _from_samples(operand: Operand, metric: str) -> Estimate | None:
     path = operand.directory / "samples" / f"{record.phase}-{record.number}.npz"
     try:
         samples = load_samples(path)
-    except (OSError, ValueError, KeyError):
+    except StorageError:
         return None  # not kept, or not whole: the figures are
     return from_samples(samples, metric, is_confirmation=record.phase == "confirm")
 

@@ -63,7 +63,7 @@ def read_history(studies_dir: Path) -> list[GateEntry]:
     for line in lines:
         try:
             entries.append(from_json_dict(GateEntry, json.loads(line)))
-        except (ValueError, TypeError, AttributeError, UsageError):
+        except (ValueError, TypeError, AttributeError, RecursionError, UsageError):
             continue
     return entries
 

@@ -29,6 +29,7 @@ from autotune.core.text import clean
 from autotune.results.study_result import Origin, StudyResult
 from autotune.results.words import config_text
 from autotune.space.loader import load_space, load_text
+from autotune.space.parameters import WHOLE
 from autotune.space.search_space import SearchSpace
 
 MAX_JSON_BYTES = 16 * 2**20
@@ -206,7 +207,7 @@ def _of_file(text: str, path: Path, select: str) -> Operand:
         )
     record = TrialRecord(
         number=0,
-        config=Config.from_dict(config),
+        config=_config(path, config),
         phase="measure",
         verdict=Verdict(outcome=_outcome(data.get("verdict"))),
         measurements=(from_json_dict(Measurement, measurement),),
@@ -223,6 +224,26 @@ def _of_file(text: str, path: Path, select: str) -> Operand:
         origin=origin if origin in ("replayed", "simulated") else "measured",
         notes=() if conditions else (unsaid,),
     )
+
+
+def _config(path: Path, values: Mapping[str, Any]) -> Config:
+    """A configuration of a file.
+
+    Raises:
+        UsageError: A value cannot be one of its parameter.
+    """
+    for name, value in values.items():
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        is_count = isinstance(value, int) and is_number and value >= 1
+        is_wrong = (
+            not isinstance(value, (bool, int, float, str))
+            or (name in WHOLE and not is_count)
+            or (name == "batched_h2d" and not isinstance(value, bool))
+            or (name == "cores_per_instance" and not (is_number or isinstance(value, str)))
+        )
+        if is_wrong:
+            raise UsageError(f"{path}: config.{name}: {str(value)[:40]!r} cannot be its value")
+    return Config.from_dict(values)
 
 
 def _texts(value: object) -> dict[str, str]:
@@ -245,7 +266,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"{path}: larger than {MAX_JSON_BYTES} bytes; not a result of autotune")
     try:
         data = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON ({error})") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path}: not a result of autotune")
@@ -255,7 +276,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 def _outcome(verdict: object) -> Outcome:
     text = verdict.get("outcome") if isinstance(verdict, dict) else None
     known = {str(outcome) for outcome in Outcome}
-    return Outcome(text) if text in known else Outcome.UNDECIDED
+    return Outcome(text) if isinstance(text, str) and text in known else Outcome.UNDECIDED
 
 
 def _winner(result: StudyResult) -> Config:

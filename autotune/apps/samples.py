@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,11 @@ from autotune.core.records import SAMPLE_ARRAYS, Floats, Ints, Phase, Result, Sa
 
 log = logging.getLogger(__name__)
 
+MAX_BYTES = 2**30  # of a file's arrays; what is written has some megabytes
+MAX_ITEMS = 10**9  # of a call
+MAX_QUOTED = 200  # characters of what numpy says
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error,
+           RuntimeError)  # fmt: skip
 MAX_CALLS = 50_000
 """Calls kept of a trial, the first ones; about 2 MB before compression."""
 
@@ -84,10 +91,49 @@ def _arrivals_until(samples: Samples, calls: Ints) -> list[Floats]:
 
 
 def load_samples(path: Path) -> Samples:
-    """Read what `save_samples` wrote; what the instances knew of themselves is not kept there."""
+    """Read what `save_samples` wrote; what the instances knew of themselves is not kept there.
+
+    Raises:
+        StorageError: It is not that any more.
+    """
+    try:
+        samples = _loaded(path)
+        _check(samples)
+    except (*_DAMAGE, MemoryError) as error:
+        raise StorageError(
+            f"{path}: these are no calls of a trial: {str(error)[:MAX_QUOTED]}"
+        ) from None
+    return samples
+
+
+def _loaded(path: Path) -> Samples:
+    with zipfile.ZipFile(path) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes")
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in SAMPLE_ARRAYS if name in file}
         if "arrivals_s" not in file:
             return Samples(**arrays)
         ends = np.cumsum(file["arrival_counts"])
         return Samples(**arrays, arrivals_s=tuple(np.split(file["arrivals_s"], ends[:-1])))
+
+
+def _check(samples: Samples) -> None:
+    """Refuse arrays that do not belong together."""
+    arrays = {name: getattr(samples, name) for name in SAMPLE_ARRAYS}
+    count = samples.end_s.size
+    for name, array in arrays.items():
+        if array is not None and (array.shape != (count,) or array.dtype.kind not in "if"):
+            raise ValueError(f"{name} has the shape {array.shape} and type {array.dtype}")
+    if not (samples.end_s > samples.start_s).all() or not np.isfinite(samples.end_s).all():
+        raise ValueError("a call that ended before it began")
+    if count and not (samples.item_count.min() >= 1 and samples.item_count.max() <= MAX_ITEMS):
+        raise ValueError("a call of no items")
+    if samples.first_request is None:
+        return
+    sizes = np.array([arrivals.size for arrivals in samples.arrivals_s], dtype=np.int64)
+    firsts, counts, windows = samples.first_request, samples.item_count, samples.window
+    if count and not (windows.min() >= 0 and windows.max() < sizes.size):
+        raise ValueError("a call of no window")
+    if count and ((firsts < 0) | (counts < 0) | (counts > sizes[windows] - firsts)).any():
+        raise ValueError("a call of requests that are not there")

@@ -42,7 +42,9 @@ def from_json_dict(cls: type[T], data: Mapping[str, Any]) -> T:
     """
     try:
         record: T = _from_plain(cls, data, cls.__name__)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (
+        TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
         raise UsageError(f"stored {cls.__name__} cannot be read: {error}") from error
     return record
 

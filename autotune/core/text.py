@@ -7,9 +7,12 @@ import re
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
 )
-_USERINFO = re.compile(r"(?<=://)([^\s:/?#@'\"]*):[^\s'\"]*@")  # a password may hold an @ itself
+# A password may hold an @ itself; the word that stands for one in advice is none.
+_USERINFO = re.compile(r"(?<=://)([^\s:/?#@'\"]*):(?!password@)[^\s'\"]*@")
 _SECRET_PARAMETER = re.compile(
-    r"([?&](?:\w*(?:password|passwd|pwd|secret|token|api_?key)\w*)=)[^\s&#'\"]+", re.IGNORECASE
+    r"([?&](?:\w*(?:password|passwd|pwd|secret|token|api_?key)\w*)=)"
+    r"[^\s&#'\"]*[^\s&#'\":;,.]",
+    re.IGNORECASE,
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 

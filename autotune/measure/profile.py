@@ -23,6 +23,7 @@ the device waits for an event. `annotation`: stretches with a name, in which any
 ON_DEVICE: tuple[Kind, ...] = ("compute", "h2d", "d2h", "copy", "communication")
 
 MAX_START_US = 10**17  # three thousand years: no clock is there
+MAX_BLOCKS = 10**6  # no chip has so many cores
 US = 1e-6
 
 _TO = r"[\s_-]*(?:to|2|->|=>|→|到)[\s_-]*"
@@ -127,7 +128,7 @@ class Building:
         self._durations.append(duration_us)
         self._kinds.append(KINDS.index(kind))
         self._labels.append(self._names.setdefault(label, len(self._names)))
-        self._blocks.append(blocks)
+        self._blocks.append(min(blocks, MAX_BLOCKS))
         self._devices.append(self._device_names.setdefault(device, len(self._device_names)))
 
     def _relative_us(self, start: str, unit_us: float) -> float:

@@ -127,6 +127,8 @@ def throughput(samples: Samples) -> tuple[float, tuple[float, float] | None]:
     for instance in np.unique(samples.instance):
         own = samples.instance == instance
         spans_s = [_span_s(samples, own & (samples.window == w)) for w in np.unique(samples.window)]
+        if not sum(spans_s) > 0:
+            raise WrongOutput("no time passed while calls were made")
         own_rate = float(samples.item_count[own].sum()) / sum(spans_s)
         error = _relative_error(samples.end_s[own] - samples.start_s[own])
         rate += own_rate
@@ -151,6 +153,8 @@ def served_per_s(samples: Samples) -> tuple[float, tuple[float, float] | None]:
             continue
         items += float(samples.item_count[own].sum())
         elapsed_s += max(float(samples.end_s[own].max()), arrivals_s[-1]) - arrivals_s[0]
+    if not elapsed_s > 0:
+        raise WrongOutput("no time passed from the first arrival to the last answer")
     rate = items / elapsed_s
     error = None if samples.clients is None else _relative_error(_item_gaps_s(samples))
     if error is None:

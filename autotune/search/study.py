@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.core.codec import from_json_dict, to_json_dict
-from autotune.core.errors import UsageError
+from autotune.core.errors import StorageError, UsageError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import (
     SCHEMA_VERSION,
@@ -37,6 +37,8 @@ from autotune.space.search_space import SearchSpace
 
 log = logging.getLogger(__name__)
 
+_MAPPINGS = ("fingerprint", "params", "facts", "ending", "recommendation", "insight", "warm_start",
+             "past", "canary", "outputs")  # fmt: skip
 PAST = "past"
 """Key under which a study keeps the earlier one that advises it."""
 
@@ -147,7 +149,7 @@ class StoredStudy:
     @property
     def fingerprint(self) -> Mapping[str, str]:
         """The conditions its trials were measured under."""
-        return dict(self.attributes().get("fingerprint", {}))
+        return dict(self.attributes().get("fingerprint") or {})
 
     def records(self) -> tuple[TrialRecord, ...]:
         """All finished trials, by number."""
@@ -574,3 +576,9 @@ def _check_schema(attributes: Mapping[str, Any], name: str) -> None:
             f"study {name!r} was written by a newer autotune (schema {version}, this one reads "
             f"{SCHEMA_VERSION}); upgrade autotune"
         )
+    for key in _MAPPINGS:
+        if not isinstance(attributes.get(key) or {}, Mapping):
+            raise StorageError(f"study {name!r} is damaged: what it keeps as {key} is no mapping")
+    for key, value in {**(attributes.get("fingerprint") or {})}.items():
+        if not isinstance(value, str):
+            raise StorageError(f"study {name!r} is damaged: its condition {key!r} is no text")

@@ -56,7 +56,8 @@ class Watch:
 
     def _kept_s(self) -> float:
         kept: Any = self._study.attributes().get(CANARY) or {}
-        return float(kept.get("work_s", math.inf))
+        work_s = kept.get("work_s")
+        return float(work_s) if isinstance(work_s, (int, float)) and work_s > 0 else math.inf
 
 
 class Repeats:

@@ -28,6 +28,11 @@ MAX_ITEMS = 100_000
 
 EXPECTED = "expected"
 TINY = 1e-12
+MAX_QUOTED = 200  # characters of what numpy says
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error,
+           RuntimeError)  # fmt: skip
+"""What reading a file of another form ends in; encrypted ones are runtime errors."""
+
 
 Array = npt.NDArray[Any]
 Header = tuple[tuple[int, ...], np.dtype[Any]]
@@ -48,8 +53,12 @@ def check(data: DataSpec, base_dir: str) -> None:
     path = Path(data.file)
     if not zipfile.is_zipfile(path):
         raise UsageError(f"workload.data: {path} is no .npz file; write one with numpy.savez")
-    with zipfile.ZipFile(path) as archive:
-        size = sum(entry.file_size for entry in archive.infolist())
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+    except _DAMAGE as error:
+        why = str(error)[:MAX_QUOTED]
+        raise UsageError(f"workload.data: {path} cannot be read ({why})") from None
     if size > MAX_BYTES:
         raise UsageError(f"workload.data: {path} holds {size} bytes; at most {MAX_BYTES}")
     if data.evaluate:
@@ -132,8 +141,9 @@ class UserData:
     def _reading(self, read: Callable[..., T], *args: str) -> T:
         try:
             return read(self._file, *args)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise UsageError(f"{self._place} cannot be read ({error})") from None
+        except (*_DAMAGE, MemoryError) as error:
+            why = str(error)[:MAX_QUOTED]
+            raise UsageError(f"{self._place} cannot be read ({why})") from None
 
     @property
     def expected(self) -> tuple[Array, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from autotune.apps import samples as kept
+from autotune.core.errors import StorageError
 from autotune.core.records import SAMPLE_ARRAYS, Reported, Samples
 
 
@@ -76,3 +77,24 @@ def test_their_number_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_finished_figures_have_no_samples(tmp_path: Path) -> None:
     assert kept.save_samples(tmp_path, "search", 1, Reported(metrics={})) is None
     assert not (tmp_path / "samples").exists()
+
+
+def test_calls_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    good = kept.save_samples(tmp_path, "search", 1, open_calls(6))
+    assert good is not None
+    with np.load(good) as file:
+        arrays = {name: file[name] for name in file}
+    wrong = {
+        "end_s": arrays["end_s"][:3],
+        "window": arrays["window"] + 7,
+        "first_request": arrays["first_request"] * 10**9,
+        "item_count": arrays["item_count"].astype("U8"),
+    }
+    for name, array in wrong.items():
+        np.savez(path, allow_pickle=False, **{**arrays, name: array})
+        with pytest.raises(StorageError, match=r"x\.npz: these are no calls"):
+            kept.load_samples(path)
+    path.write_bytes(good.read_bytes()[:-50])
+    with pytest.raises(StorageError):
+        kept.load_samples(path)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from conftest import Place
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "http_server"
+SECRET = "hunter2hunter2"
 SHORT = (
     *("--set", "load={poisson: {rate: 100/s}}", "--set", "goals=[latency_p50]"),
     *("--set", "params={workers: [1, 2], batch_size: [1, 8], delay_ms: [0]}"),
@@ -32,8 +33,9 @@ def example(place: Place) -> Place:
 
 
 def environment() -> dict[str, str]:
-    """With the tests' own Python as `python`."""
-    return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    """With the tests' own Python as `python`, and a secret that nothing may keep."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "SOME_TOKEN": SECRET}
 
 
 def test_the_example_is_killed_in_the_middle_and_tuned_to_the_end(example: Place) -> None:
@@ -52,5 +54,7 @@ def test_the_example_is_killed_in_the_middle_and_tuned_to_the_end(example: Place
         (workers, size) for workers in "12" for size in "18"
     }
     assert result["config"]["workers"] in (1, 2)
+    kept = [path for path in (example.path / "studies").rglob("*") if path.is_file()]
+    assert kept and not any(SECRET.encode() in path.read_bytes() for path in kept)
     assert all(float(t["latency_p50_s"]) > 0 and t["failed_count"] == "0" for t in done)
     assert example.processes() == []
