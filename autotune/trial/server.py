@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from autotune.core.clock import Clock, MonotonicClock
@@ -16,6 +17,7 @@ from autotune.trial.channel import Channel
 from autotune.workloads import WORKLOADS, load_workload
 
 STOP_MARGIN_S = 8.0  # beyond the time a server has to end by itself: to kill what does not
+WORDS_S = 2.0
 WARMUP_CLIENTS = 4
 CLOSING_SHARE = 0.9  # of a plan's deadline, after which answers are no longer waited for
 
@@ -28,6 +30,14 @@ def runs_server(request: messages.Open) -> bool:
 def stop_limit_s(spec: GroupSpec) -> float:
     """How long the child of a server needs at most to end."""
     return float(str(spec.workload.options["stop_timeout_s"])) + STOP_MARGIN_S
+
+
+def within(spec: GroupSpec, limit_s: float) -> GroupSpec:
+    """The same, its server given up early enough before the limit to say why it was not ready."""
+    own_s = float(str(spec.workload.options["start_timeout_s"]))
+    start_s = min(own_s, max(limit_s - WORDS_S, limit_s / 2))
+    options = {**spec.workload.options, "start_timeout_s": start_s}
+    return replace(spec, workload=replace(spec.workload, options=options))
 
 
 def serve_server(channel: Channel, spec: GroupSpec) -> None:

@@ -32,7 +32,7 @@ from autotune.measure.noise_scale import SquaredNorms
 from autotune.measure.pipeline_guard import Difference, compare_passes
 from autotune.trial import messages
 from autotune.trial.ranks import LOOPBACK
-from autotune.trial.server import stop_limit_s
+from autotune.trial.server import stop_limit_s, within
 from autotune.trial.supervisor import CLOSE_WAIT_S, Group
 from autotune.trial.virtual import VirtualGroup
 from autotune.trial.warm import Zygote
@@ -202,6 +202,8 @@ class ProcessSession:
         self._config = spec.config
         # What takes once, and its start, are no part of this trial's time limit.
         spec = replace(spec, workload=prepare_workload(spec.workload, spec.seed))
+        if WORKLOADS[spec.workload.kind].runs == "server":
+            spec = within(spec, timeout_s)
         shares = _instances_of_processes(spec)
         launcher.reserve(spec)
         zygote = launcher.zygote(spec)

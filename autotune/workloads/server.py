@@ -119,7 +119,8 @@ class ServerProcess:
             time.sleep(POLL_S)
         where = f"{self.url}{path}" if path else f"{self.host}:{self.port}"
         raise TrialTimeout(
-            f"the server was not ready at {where} within {limit_s:g} s (start_timeout): {why}"
+            f"the server was not ready at {where} within {limit_s:.3g} s "
+            f"(start_timeout, within trial.timeout): {why}"
             f"{self._last_line()}; to see it again: {self.command_line}"
         )
 
