@@ -167,6 +167,7 @@ async def watched(work: Coroutine[Any, Any, Any], check: Callable[[], None]) -> 
         return task.result()
     finally:
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)  # it closes its connections
 
 
 async def run_windows(

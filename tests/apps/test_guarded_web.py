@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from autotune.apps.guarded_web import COOKIE, Gate
+from autotune.apps.guarded_web import COOKIE, Gate, listen
+from autotune.core.errors import UsageError
 
 OPEN = Gate()
 LOCKED = Gate(token="s3cret")
@@ -82,3 +84,16 @@ def test_the_token_moves_from_the_address_into_a_cookie() -> None:
 @pytest.mark.parametrize("length", ["99999999999", "-1", "x"])
 def test_bodies_are_bounded(length: str) -> None:
     assert ask(OPEN, "PUT", "/api/studies/0/note", CONTENT_LENGTH=length)["status"] == 413
+
+
+def test_a_port_that_is_taken_or_impossible_is_named_with_what_to_change() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for wrong, host in ((port, "127.0.0.1"), (70000, "127.0.0.1"), (0, "no.such.host.invalid")):
+            with pytest.raises(UsageError, match=rf"listen on {host}:{wrong}: .*another --port"):
+                listen(OPEN.around(inner), host, wrong)
+    free = listen(OPEN.around(inner), "127.0.0.1", 0)
+    free.server.server_close()
+    assert free.url.startswith("http://127.0.0.1:")
