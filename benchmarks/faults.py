@@ -35,6 +35,7 @@ from postgresql import Server
 from autotune.apps.store import load_result, load_stored
 from autotune.core.errors import AutotuneError
 from autotune.core.records import Config, TrialRecord
+from autotune.results.words import outcome_text
 
 BATCHES, INSTANCES, BEST_BATCH = range(1, 11), (1, 2, 3), 8
 SPACE = """
@@ -111,7 +112,7 @@ class Tool:
             **os.environ,
             "PYTHONPATH": paths,
             "FAULTS_CLOCK": str(place / "offset"),
-            "AUTOTUNE_LOCK_DIR": str(place),
+            "AUTOTUNE_LOCK_DIR": str(place / "locks"),
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "autotune", *words],
@@ -183,6 +184,7 @@ class Struck:
         self.server, self._rng, self._tally = server, rng, tally
         self._seen: dict[int, TrialRecord] = {}
         (self.place / "clock").mkdir()
+        (self.place / "locks").mkdir()
         (self.place / "clock" / "sitecustomize.py").write_text(CLOCK)
         (self.place / "offset").write_text("0")
         confirm = rng.choice(["false", "{top: 2}"])
@@ -228,8 +230,9 @@ class Struck:
         now = self.records()
         for number, said in tool.reported().items():
             kept = now.get(number)
-            if kept is None or not said.startswith(str(kept.verdict.outcome).replace("_", " ")):
-                self._tally.lost.append(f"{self.name}: trial {number} was reported {said}: {kept}")
+            if kept is None or not said.startswith(outcome_text(kept.verdict.outcome)):
+                is_now = "gone" if kept is None else kept.verdict.outcome
+                self._tally.lost.append(f"{self.name}: trial {number}: {said}; is {is_now}")
         for number, record in self._seen.items():
             if now.get(number) != record:
                 self._tally.lost.append(f"{self.name}: trial {number} is not what it was")

@@ -60,6 +60,7 @@ class Server:
     def __enter__(self) -> Server:
         if os.getuid() == 0:  # the server refuses to run as root
             shutil.chown(self.home, "postgres", "postgres")
+            self.home.chmod(0o755)  # its socket is for everybody
         self._run("initdb", "-A", "trust", "-U", "postgres", "--no-sync")
         self.start()
         return self
@@ -80,4 +81,10 @@ class Server:
         assert found, "PostgreSQL is not installed"
         as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
         command = [*as_user, str(Path(found).parent / program), "-D", self.home / "data", *words]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+        subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+        )

@@ -145,7 +145,8 @@ class Zygote:
         """Wait until the imports are done.
 
         Raises:
-            UnavailableError: They took too long, or the process died.
+            UnavailableError: They took too long, or the process died of it.
+            TrialLost: It was killed.
         """
         if self._missing is None:
             self._missing = self._wait_for(Ready, MAX_START_S).missing
@@ -161,7 +162,7 @@ class Zygote:
 
     def kill(self, pids: Sequence[int], signal_number: int) -> None:
         """Signal processes with all they started; the zygote does it, so no pid is stale."""
-        with contextlib.suppress(UnavailableError):
+        with contextlib.suppress(UnavailableError, TrialLost):
             self._send(Kill(tuple(pids), signal_number))
 
     def close(self) -> None:
@@ -208,10 +209,12 @@ class Zygote:
         if isinstance(message, Exited):
             self._exits[message.pid] = message.status
 
-    def _died(self) -> UnavailableError:
+    def _died(self) -> UnavailableError | TrialLost:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=KILL_WAIT_S)
         code = self._process.returncode
+        if code in (-signal.SIGKILL, -signal.SIGTERM):  # by somebody else: no fault of what it does
+            return TrialLost(f"the warm process was killed by {signal.Signals(-code).name}")
         return UnavailableError(f"the warm process ended unexpectedly (exit status {code})")
 
 

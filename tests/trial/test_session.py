@@ -266,6 +266,15 @@ def test_a_dead_or_stuck_zygote_costs_one_trial(end: str, monkeypatch: pytest.Mo
         assert run(own, spec("plain")).start_s.size > 0
 
 
+def test_a_zygote_killed_while_it_starts_costs_one_trial() -> None:
+    with Launcher() as own:
+        zygote = own.zygote(spec("plain"))
+        max(psutil.Process().children(), key=lambda p: p.create_time()).kill()
+        with pytest.raises(TrialLost, match="killed by SIGKILL"):
+            zygote.wait_ready()
+        assert run(own, spec("plain")).start_s.size > 0
+
+
 def test_a_zygote_killed_under_a_trial_makes_it_lost() -> None:
     with Launcher() as own:
         with pytest.raises(TrialLost):
