@@ -8,6 +8,7 @@ import logging
 import re
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ OPEN_ATTEMPTS = 5
 _OPEN_PAUSE_S = 0.2
 AWAY_S = 60.0  # that a server may be away, being started again, before a study stops
 MAX_PAUSE_S = 5.0
+_within = threading.local()  # `transaction`: this thread is within one of `together`
 
 
 class NoStorageError(StorageError):
@@ -135,7 +137,10 @@ def retried(action: Callable[[], T]) -> T:
     """Run an action on the storage, again while its server is away: `AWAY_S` at most.
 
     The action may have been done, or half done, although it failed: it must bear being repeated.
+    A part of something that is kept as a whole is not repeated by itself.
     """
+    if getattr(_within, "transaction", False):
+        return action()
     until_s, pause_s = time.monotonic() + AWAY_S, 0.0
     while True:
         try:
@@ -169,10 +174,19 @@ def together(storage: BaseStorage) -> Iterator[None]:
 
 @contextmanager
 def _one_transaction(storage: RDBStorage) -> Iterator[None]:
+    if getattr(_within, "transaction", False):
+        yield
+        return
     # Optuna commits after every write, in the one session that each thread has, and closes it.
     session = storage.scoped_session()
     commit, close = session.commit, session.close
-    session.commit, session.close = session.flush, lambda: None  # type: ignore[method-assign]
+
+    def keep_for_later() -> None:
+        session.flush()
+        session.expire_all()  # as a commit does, so that what was written is read again
+
+    session.commit, session.close = keep_for_later, lambda: None  # type: ignore[method-assign]
+    _within.transaction = True
     try:
         yield
         commit()
@@ -180,8 +194,33 @@ def _one_transaction(storage: RDBStorage) -> Iterator[None]:
         session.rollback()
         raise
     finally:
+        _within.transaction = False
         del session.commit, session.close
         close()
+
+
+@contextmanager
+def alone(storage: BaseStorage, study_dir: Path, name: str) -> Iterator[None]:
+    """As `exclusive`, for what reads the study and then writes to it.
+
+    On PostgreSQL lock, reads and writes are one transaction: a server that is started again in
+    the middle takes all of it back, so that nobody writes who has lost the lock.
+    """
+    if not _is_postgresql(storage):
+        with exclusive(storage, study_dir, name):
+            yield
+        return
+    import sqlalchemy
+
+    assert isinstance(storage, RDBStorage)
+    with _one_transaction(storage):
+        key = sqlalchemy.text("SELECT pg_advisory_xact_lock(hashtext(:name))")
+        storage.scoped_session().execute(key, {"name": f"autotune {name}"})
+        yield
+
+
+def _is_postgresql(storage: BaseStorage) -> bool:
+    return isinstance(storage, RDBStorage) and storage.engine.dialect.name == "postgresql"
 
 
 @contextmanager
@@ -191,7 +230,8 @@ def exclusive(storage: BaseStorage, study_dir: Path, name: str) -> Iterator[None
     On PostgreSQL this reaches across hosts, else across the processes that see `study_dir`.
     The lock dies with its holder.
     """
-    if isinstance(storage, RDBStorage) and storage.engine.dialect.name == "postgresql":
+    if _is_postgresql(storage):
+        assert isinstance(storage, RDBStorage)
         with _advisory_lock(storage, name):
             yield
         return

@@ -30,7 +30,14 @@ from autotune.search.conditions import differences, space_changes
 from autotune.search.grid import Attempt
 from autotune.search.lease import Heart, LeaseWatch, new_lease, renewed
 from autotune.search.sampler import Proposer, counts, make_sampler
-from autotune.search.storage import exclusive, open_storage, retried, storage_errors, together
+from autotune.search.storage import (
+    alone,
+    exclusive,
+    open_storage,
+    retried,
+    storage_errors,
+    together,
+)
 from autotune.search.telling import checked, directions, optuna_params, told
 from autotune.search.warm_start import Advice, PastStudy, advice_of
 from autotune.space.search_space import SearchSpace
@@ -41,6 +48,9 @@ _MAPPINGS = ("fingerprint", "params", "facts", "ending", "recommendation", "insi
              "past", "canary", "outputs")  # fmt: skip
 PAST = "past"
 """Key under which a study keeps the earlier one that advises it."""
+
+_FIRST = {"schema_version", "space", "params"}
+"""What earlier versions wrote of a new study before its fingerprint, one after the other."""
 
 LOOK_S = 1.0  # between two looks at a lease of which it is not known yet whether its holder lives
 
@@ -284,16 +294,22 @@ class Study(StoredStudy):
         """
         lease = new_lease(self._worker)
         with storage_errors(self._url):
-            return retried(lambda: self._ask(lease))
+            found = retried(lambda: self._ask(lease))
+        if isinstance(found, StopReason):
+            return found
+        trial_id, asked = found
+        self._running[asked.number] = trial_id
+        self._heart.hold(trial_id, lambda: self._renew(trial_id, lease))
+        return asked
 
-    def _ask(self, lease: Mapping[str, str | int | float]) -> Asked | StopReason:
-        with exclusive(self._storage, self.directory, self.name):
+    def _ask(self, lease: Mapping[str, str | int | float]) -> tuple[int, Asked] | StopReason:
+        with alone(self._storage, self.directory, self.name):
             trials = self._sweep()
             for trial in trials:
                 # Asked for before the connection broke, which is why nobody was told.
                 if trial.user_attrs.get("lease", {}).get("token") == lease["token"]:
                     again = bool(trial.user_attrs.get("again"))
-                    return self._begin(trial._trial_id, trial.number, _config(trial), lease, again)
+                    return trial._trial_id, self._asked(trial.number, _config(trial), again)
             history = self._history(trials)
             counted = sum(counts(a, history) for a in history)
             if counted >= self.space.budget.trials:
@@ -352,18 +368,21 @@ class Study(StoredStudy):
         Waits until it is known whether who is at it lives, `lease.GONE_S` at most.
         """
         with storage_errors(self._url):
-            while (taken := retried(lambda: self._claim_task(task))) is None:
+            lease = new_lease(self._worker)
+            while (taken := retried(lambda: self._claim_task(task, lease))) is None:
                 time.sleep(LOOK_S)
+        if taken:
+            self._heart.hold(task, lambda: self._set(task, renewed(lease)))
         return taken
 
-    def _claim_task(self, task: str) -> bool | None:
-        with exclusive(self._storage, self.directory, self.name):
+    def _claim_task(self, task: str, lease: Mapping[str, str | int | float]) -> bool | None:
+        with alone(self._storage, self.directory, self.name):
             held = self.attributes().get(task)
+            if held and held.get("token") == lease["token"]:
+                return True  # taken before the connection broke
             is_free = self._watch.is_dead(held) if held else True
             if is_free:
-                lease = new_lease(self._worker)
-                self._set(task, lease)
-                self._heart.hold(task, lambda: self._set(task, renewed(lease)))
+                self._set(task, dict(lease))
             return is_free
 
     def release(self, task: str) -> None:
@@ -397,7 +416,7 @@ class Study(StoredStudy):
         lease: Mapping[str, str | int | float],
         *,
         again: bool,
-    ) -> Asked:
+    ) -> tuple[int, Asked]:
         params, distributions = optuna_params(self.space, config, trials)
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
@@ -413,18 +432,9 @@ class Study(StoredStudy):
         # One operation of the storage: a trial is never seen without its configuration.
         trial_id = self._storage.create_new_trial(self._study._study_id, template_trial=template)
         number = self._storage.get_trial_number_from_id(trial_id)
-        return self._begin(trial_id, number, config, lease, again)
+        return trial_id, self._asked(number, config, again)
 
-    def _begin(
-        self,
-        trial_id: int,
-        number: int,
-        config: Config,
-        lease: Mapping[str, str | int | float],
-        again: bool,
-    ) -> Asked:
-        self._running[number] = trial_id
-        self._heart.hold(trial_id, lambda: self._renew(trial_id, lease))
+    def _asked(self, number: int, config: Config, again: bool) -> Asked:
         phase: Phase = "baseline" if config == self.space.baseline else "search"
         return Asked(number=number, config=config, phase=phase, again=again)
 
@@ -471,16 +481,14 @@ class Study(StoredStudy):
         self, fingerprint: Mapping[str, str], on_change: str, past: PastStudy | None
     ) -> None:
         stored = self.attributes()
-        if not stored:
+        if stored.keys() <= _FIRST:  # new, or its first worker died while it was being made
             if self._trials():
                 raise UsageError(
                     f"study {self.name!r} of this storage was not made by autotune; "
                     "choose another name with --study"
                 )
-            self._set("schema_version", SCHEMA_VERSION)
-            self._remember(fingerprint)
-            if past is not None:
-                self._set(PAST, to_json_dict(past))
+            advice = {} if past is None else {PAST: to_json_dict(past)}
+            self._remember(fingerprint, schema_version=SCHEMA_VERSION, **advice)
             return
         _check_schema(stored, self.name)
         self._check_directions()
@@ -522,10 +530,24 @@ class Study(StoredStudy):
                 "choose another name with --study"
             )
 
-    def _remember(self, fingerprint: Mapping[str, str]) -> None:
-        self._set("space", self.space.source.text)
-        self._set("params", {p.name: list(p.choices) for p in self.space.params})
-        self._set("fingerprint", dict(fingerprint))
+    def _remember(self, fingerprint: Mapping[str, str], **more: Any) -> None:
+        """Keep what the study is about, all of it or nothing."""
+        about = {
+            "space": self.space.source.text,
+            "params": {p.name: list(p.choices) for p in self.space.params},
+            "fingerprint": dict(fingerprint),
+            **more,
+        }
+        known = self.attributes()
+        changed = {key: value for key, value in about.items() if known.get(key) != value}
+
+        def write() -> None:
+            with together(self._storage):
+                for key, value in changed.items():
+                    self._study.set_user_attr(key, value)
+
+        with storage_errors(self._url):
+            retried(write)
 
     def _set(self, key: str, value: Any) -> None:
         with storage_errors(self._url):

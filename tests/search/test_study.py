@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, WorkloadSpec
 from autotune.devices.base import DeviceInfo
 from autotune.search.conditions import differences, fingerprint_of
+from autotune.search.storage import open_storage
 from autotune.search.study import Asked, StopReason, StoredStudy, Study
 from autotune.space.search_space import SearchSpace, TrialOptions
 
@@ -260,6 +262,37 @@ class TestConditions:
             UsageError, match="made to maximize, but the objective fast is to minim"
         ):
             open_study(tmp_path, objective=objective)
+
+    @pytest.mark.parametrize("url", ["journal", "sqlite:///s.db"])
+    def test_a_worker_that_dies_while_a_study_is_made_leaves_none_or_all_of_it(
+        self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        space, kind = make_space(storage=url), optuna.Study
+        for moment in range(4):
+            sets = iter(range(moment))
+
+            def dies(study: optuna.Study, *rest: object, sets: Iterator[int] = sets) -> None:
+                if next(sets, None) is None:
+                    raise KeyboardInterrupt
+                study._storage.set_study_user_attr(study._study_id, *rest)  # type: ignore[arg-type]
+
+            with monkeypatch.context() as patch:
+                patch.setattr(kind, "set_user_attr", dies)
+                with pytest.raises(KeyboardInterrupt):
+                    Study.open(space, tmp_path / "s", fingerprint=FINGERPRINT)
+        opened = Study.open(space, tmp_path / "s", fingerprint=FINGERPRINT)
+        assert opened.fingerprint == FINGERPRINT
+        assert not isinstance(opened.ask(), StopReason)
+
+    def test_a_study_begun_by_an_earlier_version_that_died_at_once_is_taken_as_new(
+        self, tmp_path: Path
+    ) -> None:
+        storage = open_storage("journal", tmp_path / "s")
+        optuna.create_study(study_name="s", storage=storage, direction="maximize").set_user_attr(
+            "schema_version", 1
+        )
+        assert open_study(tmp_path).fingerprint == FINGERPRINT
 
     def test_a_study_of_other_software_is_refused(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/o.db"
