@@ -21,7 +21,6 @@ from autotune.measure.account import (
     recorded_breakdown,
     roofline_of,
 )
-from autotune.measure.profile import Profile
 from autotune.measure.profile_files import read_profile
 from autotune.measure.queueing import ServiceTimes, simulate
 from autotune.measure.ratio import geometric_mean, ratio_interval
@@ -187,21 +186,23 @@ class Looker:
         recording = replace(recording, inspection=inspection)
         folder.mkdir(parents=True, exist_ok=True)
         each = 4 * max(len(inspection.work), 1)  # an operator calls others
-        calls, call_s = session.profile(
+        profiled = session.profile(
             folder,
             calls=min(MAX_CALLS, max(MAX_RECORDED // each, 1)),
             duration_s=self.window_s,
             limit_s=self.resolved.space.trial.timeout_s + INSPECT_LIMIT_S,
         )
-        if not calls:
+        if not profiled.calls:
+            self.view.note(
+                f"{profiled.note or 'its operators are not seen'}; launches count as computing here"
+            )
             return recording
-        profile: Profile | None
         try:
             profile = read_profile(folder)
         except UsageError as error:
             self.view.note(f"the recording cannot be read: {error}")
-            profile = None
-        return replace(recording, profile=profile, calls=calls, call_s=call_s)
+            return recording
+        return replace(recording, profile=profile, calls=profiled.calls, call_s=profiled.call_s)
 
     def _breakdown(self, recording: Recording) -> tuple[Breakdown, Source]:
         workload, config = self.resolved.space.workload, recording.config

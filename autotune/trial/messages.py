@@ -140,10 +140,12 @@ class Profiled:
     Attributes:
         calls: That were recorded; 0 without a profiler.
         call_s: Mean time of one of them, the profiler's own included.
+        note: Why there are none, where there should be.
     """
 
     calls: int = 0
     call_s: float = 0.0
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.clock import Clock
-from autotune.core.diagnosis import Inspection, OpWork
+from autotune.core.diagnosis import Ceilings, Inspection, OpWork
 from autotune.core.records import Config
+from autotune.core.text import describe
 from autotune.devices.base import Device, Mark, Pipeline, Staging
 from autotune.devices.torch_profile import measure_ceilings
 from autotune.measure.load import Step
@@ -54,7 +55,11 @@ def inspect(
     if program.takes_part_batches:
         with contextlib.suppress(RuntimeError):  # a model for one size, or no memory for two
             twice = _counted(program, doubled(tensors, program.inputs))
-    ceilings = measure_ceilings(framework_device, program.precision, device.synchronize)
+    ceilings: Ceilings | None = None
+    try:
+        ceilings = measure_ceilings(framework_device, program.precision, device.synchronize)
+    except Exception as error:  # no memory for it, or a type that the device has no product for
+        log.info("the device's ceilings cannot be measured: %s", error)
     return Inspection(
         ceilings=ceilings,
         input_bytes=micro_batches * sum(tensor.nbytes for tensor in tensors),
@@ -94,13 +99,18 @@ def record(
     duration_s: float,
 ) -> Profiled:
     """Call under the device's profiler; its files are in `folder` afterwards."""
-    recording = device.profile(folder)
-    if recording is None or program.run is None or staging is None:
+    if program.run is None or staging is None:
         return Profiled()
-    with recording as mark:
-        step = _marked(program, staging, device, config, clock, mark)
-        step(0)  # what the profiler does at its first event belongs to no call
-        made, call_s = call_for(step, calls, duration_s)
+    try:
+        recording = device.profile(folder)
+        if recording is None:
+            return Profiled()
+        with recording as mark:
+            step = _marked(program, staging, device, config, clock, mark)
+            step(0)  # what the profiler does at its first event belongs to no call
+            made, call_s = call_for(step, calls, duration_s)
+    except Exception as error:  # the calls ran before: it is the profiler that does not
+        return Profiled(note=f"the profiler cannot be used: {describe(error)}")
     return Profiled(calls=made + 1, call_s=call_s)
 
 

@@ -258,21 +258,18 @@ class ProcessSession:
 
     def profile(
         self, folder: Path, *, calls: int, duration_s: float, limit_s: float
-    ) -> tuple[int, float]:
+    ) -> messages.Profiled:
         """Let all instances call, the first under a profiler that leaves its files in `folder`.
 
         Args:
             calls: At most so many. `duration_s`: at most so long.
-        Returns:
-            How many calls were recorded, 0 if the runtime cannot be profiled, and their mean time.
         Raises:
             TrialError: It took longer than `limit_s`, or failed.
         """
         request = messages.Profile(str(folder), calls, duration_s)
         self._group.send([request] * self._group.size)
         until_s = time.monotonic() + limit_s
-        reply = self._group.gather(messages.Profiled, until_s=until_s)[0]
-        return reply.calls, reply.call_s
+        return self._group.gather(messages.Profiled, until_s=until_s)[0]
 
     def begin(self, plan: Plan) -> None:
         now_s = time.monotonic()
