@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from autotune.apps.collective_check import check_ranks
 from autotune.apps.resolve import resolve
 from autotune.core.codec import to_json_dict
 from autotune.core.errors import AutotuneError, UnavailableError
@@ -74,15 +75,16 @@ def _plain(found: Discovery) -> dict[str, Any]:
     )
 
 
-def doctor(device: str = "") -> Diagnosis:
+def doctor(device: str = "", ranks: int = 0) -> Diagnosis:
     """Look around; without a device to try, none is touched for longer than to see it.
 
     Args:
         device: One to try as well, such as "npu:0"; "all": every usable one.
+        ranks: Let so many ranks work together on the devices from that one on; 0: none.
     Raises:
         UsageError, UnavailableError: There is no such device.
     """
-    names = _names(device)
+    names = _names(device) if not ranks else ()
     versions: dict[str, str | None] = {
         "autotune": __version__,
         "python": platform.python_version(),
@@ -92,7 +94,11 @@ def doctor(device: str = "") -> Diagnosis:
         devices=discover_all(),
         versions=versions,
         system=platform.platform(),
-        checks=(*_npu_checks(), *(check for name in names for check in _tried(name))),
+        checks=(
+            *_npu_checks(),
+            *(check for name in names for check in _tried(name)),
+            *(check_ranks(device or "auto", ranks) if ranks else ()),
+        ),
     )
 
 

@@ -1,7 +1,9 @@
-"""Commands that look: diagnose, dashboard, serve, doctor."""
+"""Commands that look: diagnose, dashboard, serve, doctor; and a single rank."""
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -10,6 +12,7 @@ import typer
 from autotune.cli.application import (
     AsJson,
     Overrides,
+    Space,
     Storage,
     StudiesDir,
     command,
@@ -116,16 +119,34 @@ def serve(
 
 
 @command(closed_pipe=EXIT_OK)
+def rank(space: Space, overrides: Overrides = None) -> int:
+    """Be one rank of a pipeline that torchrun starts; rank 0 prints figures as one JSON line."""
+    from autotune.apps.rank import reported, run_rank
+    from autotune.space.loader import load_space
+
+    found = run_rank(load_space(space, list(overrides or ())), os.environ)
+    if found is not None:
+        print(json.dumps(reported(found)), flush=True)
+    return EXIT_OK
+
+
+@command(closed_pipe=EXIT_OK)
 def doctor(
     device: Annotated[
         str, typer.Option(help="Try this device as well, such as npu:0; all: every one.")
     ] = "",
+    ranks: Annotated[
+        int,
+        typer.Option(
+            min=0, max=64, help="Let so many ranks work together, on --device npu:0-3 or the CPU."
+        ),
+    ] = 0,
     as_json: AsJson = False,
 ) -> int:
     """Devices of this machine, what is wrong with them, and versions."""
     from autotune.apps.doctor import doctor as look
 
-    found = look(device) if device else look()
+    found = look(device, ranks) if device or ranks else look()
     if as_json:
         print_json(found.to_json())
         return EXIT_OK

@@ -37,12 +37,14 @@ class Meeting:
     Attributes:
         limit_s: The longest that one waits for another, beside the tool's own deadline.
         known: What was found of the model without a pipeline; None: rank 0 is to find it.
+        has_agent: Who started the ranks listens there, not rank 0.
     """
 
     host: str
     port: int
     limit_s: float
     known: Pass | None = None
+    has_agent: bool = False
 
 
 @dataclass(frozen=True)

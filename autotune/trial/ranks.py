@@ -43,7 +43,7 @@ class RankProcess:
 
     Args:
         listener: Rank 0's socket, on which the others find it; they have it as well, and close
-            it.
+            it. -1: rank 0 is to open it.
     """
 
     answers: tuple[Answers, ...] = ()
@@ -81,6 +81,11 @@ class RankProcess:
         assert self._rank is not None
         rank = self._rank
         return self._guarded(lambda: rank.squared_norms(steps))
+
+    def gathered(self, value: _T) -> list[_T]:
+        """What every rank has, known to all of them."""
+        assert self._rank is not None
+        return self._rank.gathered(value)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the error says that memory ran out, as the device knows it."""
@@ -122,7 +127,7 @@ class RankProcess:
         if meeting.host == LOOPBACK:
             # A container's own name may lead nowhere; ranks of one machine need no other way.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        if not is_first:
+        if not is_first and self._listener >= 0:
             os.close(self._listener)
         place = Meeting(
             host=meeting.host,
@@ -131,6 +136,7 @@ class RankProcess:
             count=len(self._spec.devices),
             limit_s=meeting.limit_s,
             listener=self._listener if is_first else -1,
+            has_agent=meeting.has_agent,
         )
         join(place, collective_backend(self._request.device_kind))
 

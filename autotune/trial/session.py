@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+import psutil
+
 from autotune.core.clock import MonotonicClock
 from autotune.core.diagnosis import Inspection
 from autotune.core.errors import TrialError
@@ -37,6 +39,7 @@ from autotune.trial.supervisor import CLOSE_WAIT_S, Group
 from autotune.trial.virtual import VirtualGroup
 from autotune.trial.warm import Zygote
 from autotune.workloads import WORKLOADS, preload_modules, prepare_workload
+from autotune.workloads.pipeline.memory import check_memory, least_bytes
 
 MAX_ZYGOTES = 4
 START_LEAD_S = 0.02  # between the command to measure and the first window
@@ -336,6 +339,7 @@ class RanksSession(ProcessSession):
         self._timeout_s = timeout_s
         self._difference = Difference()
         self._loss: float | None = None
+        self._check_memory()
         super().__init__(spec, launcher, timeout_s)
 
     def _open(self, requests: Sequence[messages.Open]) -> list[messages.Opened]:
@@ -359,6 +363,25 @@ class RanksSession(ProcessSession):
             raise
         self._loss = firsts[0].loss
         return opened
+
+    def _check_memory(self) -> None:
+        """Refuse what surely does not fit, where the model's sizes are known.
+
+        Raises:
+            OutOfMemory: It does not fit.
+        """
+        spec = self._spec
+        known = self._launcher.references.get(_reference_key(spec))
+        if known is None:
+            return
+        needed = least_bytes(spec.config, known, dict(spec.workload.options))
+        on_host = len(set(spec.devices)) < len(spec.devices)
+        free = spec.traits.get("memory_free_bytes")
+        if on_host or free is None:
+            everything = needed * (len(spec.devices) // len(needed))
+            check_memory(everything, int(psutil.virtual_memory().available), together=True)
+        else:
+            check_memory(needed, int(free), together=False)
 
     def squared_norms(self, steps: int, limit_s: float) -> list[SquaredNorms]:
         """Squared norms of gradients of one step after the other, each on items of its own.

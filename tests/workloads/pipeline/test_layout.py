@@ -6,11 +6,12 @@ import itertools
 
 import pytest
 
-from autotune.core.errors import UsageError
-from autotune.core.pipeline import SCHEDULES
+from autotune.core.errors import OutOfMemory, UsageError
+from autotune.core.pipeline import SCHEDULES, Pass
 from autotune.core.records import Config
 from autotune.space.rules import Rule
 from autotune.workloads.pipeline.layout import Bounds, Layout, balanced, even, rules
+from autotune.workloads.pipeline.memory import check_memory, least_bytes
 
 
 def config(**values) -> Config:
@@ -79,3 +80,27 @@ def test_the_balanced_split_has_the_shortest_longest_stage():
     got = max(sum(times_s[:first]), sum(times_s[first:second]), sum(times_s[second:]))
     assert got == longest and sum(counts) == 7 and all(counts)
     assert even(7, 3) == (3, 2, 2)
+
+
+def test_what_cannot_fit_is_refused_before_it_starts():
+    layers = 8
+    known = Pass(
+        loss=1.0,
+        gradient_norms={},
+        forward_s=(1.0,) * layers,
+        backward_s=(1.0,) * layers,
+        parameter_bytes=(1000,) * layers,
+        activation_bytes=(10.0,) * layers,
+    )
+    # 4 layers per rank with their gradients; 3 items a micro-batch, 8 of them or at most 2.
+    at_once = config(schedule="GPipe", micro_batch_count=8)
+    assert least_bytes(at_once, known, {}) == (8000 + 8 * 3 * 40,) * 2
+    in_turn = config(schedule="1F1B", micro_batch_count=8)
+    needed = least_bytes(in_turn, known, {"optimizer": "adamw"})
+    assert needed == (16000 + 2 * 3 * 40, 16000 + 3 * 40)
+    assert least_bytes(in_turn, known, {"forward_only": True}) == (4000, 4000)
+    check_memory(needed, 16240, together=False)
+    with pytest.raises(OutOfMemory, match="not started: rank 0 would need"):
+        check_memory(needed, 16239, together=False)
+    with pytest.raises(OutOfMemory, match="the ranks together"):
+        check_memory(needed, 20000, together=True)

@@ -145,6 +145,12 @@ class Rank:
         dist.all_reduce(table, op=dist.ReduceOp.MAX)
         return tuple(table.tolist())
 
+    def gathered(self, value: Any) -> list[Any]:
+        """What every rank has, known to all of them."""
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, value)
+        return found
+
     # --- building ------------------------------------------------------------------------------
 
     @property
