@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from autotune.measure.buckets import BucketCosts, Buckets, BucketSet, choose_buc
 MAX_LENGTH = 10**9
 MAX_ROWS = 10_000_000
 MAX_CURVE_ROWS = 10_000
+MAX_LINE_CHARS = 10_000
 SHAPES: dict[str, float] = {"linear": 1.0, "quadratic": 2.0}
 """How the time of an item grows with its length, as a power."""
 
@@ -90,7 +91,8 @@ def buckets(lengths: Path, max_buckets: int, ask: Ask) -> BucketsResult:
 
     Args:
         lengths: CSV with the column `length` and perhaps `count`; without a header, the first
-            column is the length and the second, if there is one, the count.
+            column is the length and the second, if there is one, the count. Tabs and semicolons
+            may stand for the commas.
     Raises:
         UsageError: A file or an option is wrong, or no set fits the memory.
     """
@@ -141,6 +143,8 @@ def _item_cost(ask: Ask, longest: int) -> tuple[Callable[[float], float], bool]:
         if not ask.item_time:
             return (lambda size: size**power), False
         longest_s = _read(ask.item_time, "duration", "--item-time")
+        if not longest_s:
+            raise UsageError(f"--item-time {ask.item_time}: must be above 0")
         return (lambda size: longest_s * (size / longest) ** power), True
     if ask.item_time:
         raise UsageError("--item-time and --cost FILE say the same thing; leave one out")
@@ -178,28 +182,47 @@ def _rows(
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             order: list[int] | None = None
-            for number, row in enumerate(csv.reader(file), 1):
+            for number, row in enumerate(csv.reader(file, delimiter=_delimiter(file)), 1):
                 if number > most:
                     raise UsageError(f"{path}: more than {most} rows")
                 cells = [cell.strip() for cell in row]
                 if not any(cells):
                     continue
                 if order is None:
-                    order = _order(cells, columns, path, least)
-                    if cells[0] in columns or columns[0] in cells:
+                    names = [cell.casefold() for cell in cells]
+                    order = _order(names, columns, path, least)
+                    if columns[0] in names:
                         continue
                 yield f"{path}:{number}", _numbers(cells, order, f"{path}:{number}")
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read ({error})") from None
 
 
+def _delimiter(file: IO[str]) -> str:
+    """What parts the columns: a comma, unless the first line has none and a tab or semicolon."""
+    line = file.readline(MAX_LINE_CHARS)
+    file.seek(0)
+    return next((mark for mark in "\t;" if mark in line and "," not in line), ",")
+
+
 def _order(first: list[str], columns: tuple[str, str], path: Path, least: int) -> list[int]:
     """Places of the columns: by the header if there is one, else the first ones."""
-    if columns[0] in first:
+    if set(columns[:least]) <= set(first):
         return [first.index(name) for name in columns if name in first]
-    if len(first) < least:
-        raise UsageError(f"{path}: needs the columns {' and '.join(columns)}")
+    if len(first) < least or _is_text(first[0]):
+        raise UsageError(
+            f"{path}: needs the columns {' and '.join(columns)}, by these names or without any; "
+            f"found {', '.join(first)[:80]}"
+        )
     return list(range(min(len(first), len(columns))))
+
+
+def _is_text(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return True
+    return False
 
 
 def _numbers(cells: list[str], order: list[int], place: str) -> list[float]:

@@ -276,6 +276,6 @@ def _function(form: Format) -> Callable[[Subject], tuple[Path, ...]]:
 
 
 def evidence_lines(subject: Subject) -> list[str]:
-    """The evidence for a comment at the head of a file."""
+    """The evidence for a comment at the head of a file, none of its lines broken."""
     assert subject.evidence is not None, UNKNOWN
-    return list(subject.evidence.lines())
+    return [part for line in subject.evidence.lines() for part in line.splitlines()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from autotune.apps.export import Subject, evidence_lines
@@ -19,7 +20,8 @@ def env(subject: Subject) -> tuple[Path, ...]:
     """`STUDY.env`: a line per variable, for a shell, systemd's EnvironmentFile or docker.
 
     Beside the variables that held when it was measured there are the parameters, and the cores of
-    each instance for `taskset`.
+    each instance for `taskset`. A value that a shell would not take as it is stands in quotes,
+    which docker alone would keep.
     """
     path = subject.directory / f"{subject.space.study}.env"
     values = dict(subject.environment)
@@ -33,15 +35,19 @@ def env(subject: Subject) -> tuple[Path, ...]:
             values[f"{PREFIX}{name.upper().replace('.', '_')}"] = _plain(value)
     for index, own in enumerate(subject.cores):
         values[f"{PREFIX}CORES_{index}"] = ",".join(map(str, own))
-    use = (
+    use: tuple[str, ...] = (
         f"set -a; . ./{path.name}; set +a",
         f'taskset -c "${PREFIX}CORES_0" PROGRAM        # and so on, one per instance',
     )
+    written = {name: shlex.quote(value) if value else "" for name, value in values.items()}
+    in_quotes = [name for name, value in written.items() if value != values[name]]
+    if in_quotes:
+        use += (f"docker --env-file would keep the quotes of {', '.join(in_quotes)}",)
     lines = [
         *(f"# {clean(line)}" for line in evidence_lines(subject)),
         "#",
-        *(f"# {line}" for line in (use if subject.cores else use[:1])),
-        *(f"{name}={value}" for name, value in values.items()),
+        *(f"# {line}" for line in use if subject.cores or "taskset" not in line),
+        *(f"{name}={value}" for name, value in written.items()),
     ]
     write_whole(path, ("\n".join(lines) + "\n").encode())
     return (path,)

@@ -16,13 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.core.errors import UsageError
+from autotune.core.units import format_size
 
 MAX_SIZES = 8192
 """Candidates; of more, rounding up to a multiple makes fewer."""
 
+MAX_SIZE = 2**40
 MAX_BUCKETS = 256
 MAX_STATES = 2_000_000
 """Partial solutions that are kept while memory is limited."""
+
+MAX_TRIED = 20_000_000
+"""Partial solutions that are looked at then."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -120,17 +125,20 @@ def choose_buckets(
     """
     counts = _counts(lengths)
     costs = costs or BucketCosts()
-    if not 1 <= max_buckets <= MAX_BUCKETS or multiple_of < 1:
+    if not 1 <= max_buckets <= MAX_BUCKETS or not 1 <= multiple_of <= MAX_SIZE:
         raise UsageError(
-            f"max_buckets is from 1 to {MAX_BUCKETS} and multiple_of at least 1; found "
+            f"max_buckets is from 1 to {MAX_BUCKETS} and multiple_of from 1 to {MAX_SIZE}; found "
             f"{max_buckets} and {multiple_of}"
         )
+    if costs.item_count is not None and not 0 < costs.item_count < math.inf:
+        raise UsageError(f"{costs.item_count:g} items will be served: a number above 0 is wanted")
     powers = _powers_of_two(counts, multiple_of)
     problem = _problem(counts, powers, multiple_of, costs)
     chosen = _cheapest(problem, max_buckets)
     if chosen is None:
         raise UsageError(
-            f"no bucket of {problem.sizes[-1]} fits into a memory limit of {problem.limit:g} bytes"
+            f"no bucket of {problem.sizes[-1]} fits into a memory limit of "
+            f"{format_size(problem.limit)}"
         )
     kept: BucketSet | None = None
     for skipped in range(max(0, len(powers) - max_buckets), len(powers)):
@@ -157,8 +165,13 @@ def _counts(lengths: Mapping[int, float] | Sequence[int]) -> dict[int, float]:
     if not counts:
         raise UsageError("there are no lengths")
     for length, count in counts.items():
-        if length < 1 or not 0 < count < math.inf:
-            raise UsageError(f"length {length} with the frequency {count:g}: both are above 0")
+        if not 1 <= length <= MAX_SIZE or not 0 < count < math.inf:
+            raise UsageError(
+                f"length {length:g} with the frequency {count:g}: both are above 0, and a length "
+                f"at most {MAX_SIZE}"
+            )
+    if not math.isfinite(sum(counts.values()) * max(counts)):
+        raise UsageError("the frequencies are too large to be added up")
     return dict(sorted(counts.items()))
 
 
@@ -207,6 +220,10 @@ def _cheapest(problem: _Problem, max_buckets: int) -> list[int] | None:
     """The sizes of the cheapest set, None if none fits the memory."""
     if math.isinf(problem.limit):
         return _without_limit(problem, max_buckets)
+    each = float(problem.memory[0])
+    if each > 0 and (problem.memory == each).all():  # then the limit is one on their number
+        most = int(problem.limit / each)
+        return _without_limit(problem, min(max_buckets, most)) if most else None
     return _within_limit(problem, max_buckets)
 
 
@@ -262,7 +279,7 @@ def _within_limit(problem: _Problem, max_buckets: int) -> list[int] | None:
         else []
         for end in range(count)
     ]
-    ends = _holding_all(problem)
+    ends, tried = _holding_all(problem), 0
     best = min((s for end in ends for s in states[end]), default=None)
     for _ in range(1, min(max_buckets, count)):
         new: list[list[_State]] = [[] for _ in range(count)]
@@ -277,7 +294,8 @@ def _within_limit(problem: _Problem, max_buckets: int) -> list[int] | None:
             ]
             new[end] = _undominated(grown)
             total += len(new[end])
-            if total > MAX_STATES:
+            tried += sum(map(len, states[:end]))
+            if total > MAX_STATES or tried > MAX_TRIED:
                 raise UsageError(
                     "the memory limit makes too many combinations: round the lengths up to a "
                     "larger multiple, or allow fewer buckets"
@@ -301,7 +319,7 @@ def _evaluated(problem: _Problem, sizes: Sequence[int], costs: BucketCosts) -> B
     """What a set of candidates costs, None if it does not fit the memory."""
     indices = [int(index) for index in np.searchsorted(problem.sizes, list(sizes))]
     memory = float(problem.memory[indices].sum())
-    if memory > problem.limit:
+    if memory > problem.limit * (1 + 1e-12):
         return None
     starts = [-1, *indices[:-1]]
     cost = sum(problem.run_cost(start, end) for start, end in zip(starts, indices, strict=True))

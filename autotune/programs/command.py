@@ -23,6 +23,8 @@ from autotune.programs.memory import Array, Layout, Settings
 from autotune.programs.server import CALL_LIMIT_S, Server, figures
 
 MAX_BODY_BYTES = 64 * 2**20
+MAX_NUMBER = 1e6  # of seconds, and of requests per second
+MAX_ARRIVALS = 10_000_000
 
 
 def at_rate(server: Server, settings: Settings, rate: float, seconds: float) -> dict[str, Any]:
@@ -34,8 +36,8 @@ def at_rate(server: Server, settings: Settings, rate: float, seconds: float) -> 
     layout = Layout.of({**settings, "batch_size": 1, "micro_batch_count": 1})
     pool = draw(settings, layout, MAX_RING)
     wide = [
-        [np.repeat(a, settings["batch_size"], f.axis) if f.axis is not None else a
-         for a, f in zip(inputs, layout.fields, strict=True)]
+        [np.repeat(a, settings["batch_size"], f.axis) if f.axis is not None else common
+         for a, common, f in zip(inputs, pool[0], layout.fields, strict=True)]
         for inputs in pool
     ]  # fmt: skip
     generator = random.Random(settings["seed"])
@@ -84,7 +86,7 @@ def web(server: Server, host: str, port: int) -> http.server.ThreadingHTTPServer
         timeout = 30
 
         def do_GET(self) -> None:
-            self._say(200, {"status": "ok"})
+            self._say(*((503, {"status": "ended"}) if server.closed else (200, {"status": "ok"})))
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
@@ -92,7 +94,10 @@ def web(server: Server, host: str, port: int) -> http.server.ThreadingHTTPServer
                 self._say(413, {"error": f"at most {MAX_BODY_BYTES} bytes, their number said"})
                 return
             try:
-                outputs = server.submit(json.loads(self.rfile.read(int(length)))).result()
+                inputs = json.loads(self.rfile.read(int(length)))
+                if not isinstance(inputs, dict):
+                    raise TypeError("the inputs are wanted by name, in one JSON object")
+                outputs = server.submit(inputs).result()
             except (ValueError, TypeError) as error:
                 self._say(400, {"error": str(error)})
             except OverflowError as error:
@@ -116,7 +121,18 @@ def web(server: Server, host: str, port: int) -> http.server.ThreadingHTTPServer
         def log_message(self, *_: Any) -> None:
             """Nothing per request."""
 
-    return http.server.ThreadingHTTPServer((host, port), Handler)
+    class Listening(http.server.ThreadingHTTPServer):
+        request_queue_size = 128  # clients that connect at the same moment
+
+        def service_actions(self) -> None:
+            if server.closed:  # whoever runs this starts it again
+                raise RuntimeError("an instance has ended; its output says why")
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exc_info()[1], OSError):  # the client is gone
+                super().handle_error(request, client_address)
+
+    return Listening((host, port), Handler)
 
 
 def answer_file(server: Server, source: Path, target: Path) -> None:
@@ -129,14 +145,16 @@ def answer_file(server: Server, source: Path, target: Path) -> None:
 def main(make: type[Runtime], settings: Settings) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=f"{settings['study']}: see the head of this file")
-    parser.add_argument("--bench", type=float, metavar="SECONDS", help="measure, print JSON")
-    parser.add_argument("--rate", type=float, help="with --bench: requests that arrive, per s")
+    parser.add_argument("--bench", type=number, metavar="SECONDS", help="measure, print JSON")
+    parser.add_argument("--rate", type=number, help="with --bench: requests that arrive, per s")
     parser.add_argument("--infer", nargs=2, type=Path, metavar=("IN.npz", "OUT.npz"))
-    parser.add_argument("--serve", type=int, metavar="PORT", help="answer HTTP requests")
+    parser.add_argument("--serve", type=port, metavar="PORT", help="answer HTTP requests")
     parser.add_argument("--host", default="127.0.0.1", help="for --serve; who asks is not checked")
     asked = parser.parse_args()
     if (asked.bench, asked.infer, asked.serve) == (None, None, None):
         parser.error("say --bench, --infer or --serve")
+    if (asked.bench or 0) * (asked.rate or 0) > MAX_ARRIVALS:
+        parser.error(f"--rate: more than {MAX_ARRIVALS} requests in all")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # in a container nobody else would
     if settings["instance_mode"] == "thread":
         with_environment(settings["environment"])
@@ -145,6 +163,22 @@ def main(make: type[Runtime], settings: Settings) -> int:
     except (RuntimeError, OSError, ValueError) as error:
         raise SystemExit(str(error)) from error
     return 0
+
+
+def number(text: str) -> float:
+    """A number above 0 on the command line."""
+    value = float(text)
+    if not 0 < value <= MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {MAX_NUMBER:.0f}")
+    return value
+
+
+def port(text: str) -> int:
+    """A port on the command line; 0 is any that is free."""
+    value = int(text)
+    if not 0 <= value < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is no port; they go from 0 to {2**16 - 1}")
+    return value
 
 
 def with_environment(wanted: dict[str, str]) -> None:

@@ -149,8 +149,7 @@ def instance_loop(
         while True:
             order = connection.recv()
             if order[0] == "run":
-                outputs = runtime.outputs(runtime.call(own, parts_of(order[1], layout)))
-                connection.send(("done", joined(outputs, order[1], layout)))
+                connection.send(answer(runtime, own, flat, order[1], layout))
             elif order[0] == "warm":
                 ring = bench_ring(runtime, settings, layout)
                 parts = parts_of(settings["batch_size"], layout)
@@ -169,6 +168,23 @@ def instance_loop(
         with contextlib.suppress(OSError):
             connection.send(("failed", f"{type(error).__name__}: {error}"))
         raise
+
+
+def answer(
+    runtime: Runtime, own: Any, flat: Array, items: int, layout: Layout
+) -> tuple[str, list[Array] | str]:
+    """ "done" and the outputs of what lies in `flat`, or "refused" and why.
+
+    Raises:
+        Exception: The model fails with zeros too, which it took before: the instance is broken.
+    """
+    parts = parts_of(items, layout)
+    try:
+        return "done", joined(runtime.outputs(runtime.call(own, parts)), items, layout)
+    except Exception as error:
+        flat[:] = 0
+        runtime.outputs(runtime.call(own, parts))
+        return "refused", f"the model failed with {type(error).__name__}: {error}"
 
 
 def instance_process(*arguments: Any) -> None:

@@ -84,9 +84,19 @@ def aligned(size: int) -> Array:
 
 
 def as_type(array: Array, field: Field) -> Array:
-    """The array as the model takes it; floats become bfloat16 by rounding to nearest even."""
+    """The array as the model takes it; floats become bfloat16 by rounding to nearest even.
+
+    Raises:
+        ValueError: It holds no numbers, or some that are none of a whole type.
+    """
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{field.name} holds no numbers")
     if field.dtype != "bfloat16":
-        return np.asarray(array, dtype=field.numpy_type)
+        with np.errstate(invalid="ignore", over="ignore"):
+            cast = array.astype(field.numpy_type, copy=False)
+        if cast.dtype.kind != "f" and not (cast is array or np.array_equal(cast, array)):
+            raise ValueError(f"{field.name} holds values that are none of {field.dtype}")
+        return cast
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 

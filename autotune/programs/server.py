@@ -24,10 +24,14 @@ CALL_LIMIT_S = 600.0
 
 
 class Request:
-    """Some items that came together; they may be answered in several batches."""
+    """Some items that came together; they may be answered in several batches.
 
-    def __init__(self, inputs: list[Array], items: int) -> None:
-        self.inputs, self.items = inputs, items
+    Args:
+        shared: What it has in common with others of a batch: its inputs without items.
+    """
+
+    def __init__(self, inputs: list[Array], items: int, shared: bytes = b"") -> None:
+        self.inputs, self.items, self.shared = inputs, items, shared
         self.came_s = time.monotonic()
         self.taken = 0
         self._answers: dict[int, list[Array]] = {}
@@ -43,6 +47,11 @@ class Request:
             whole = parts[0] if len(parts) == 1 else list(map(np.concatenate, zip(*parts)))  # noqa: B905
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 self.future.set_result(whole)
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, if nothing was answered."""
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            self.future.set_exception(error)
 
 
 Taken = list[tuple[Request, int, int]]
@@ -93,9 +102,12 @@ class Batches:
                 self._changed.wait(left_s)
 
     def _collect(self) -> Taken:
-        room, taken = self._batch_size, []
+        room = self._batch_size
+        taken: Taken = []
         while room and self._waiting:
             request = self._waiting[0]
+            if taken and request.shared != taken[0][0].shared:
+                break
             count = min(room, request.items - request.taken)
             taken.append((request, request.taken, request.taken + count))
             request.taken += count
@@ -106,6 +118,11 @@ class Batches:
         if self._waiting:
             self._changed.notify()
         return taken
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is handed out any more."""
+        return self._closed
 
     def close(self) -> None:
         """Hand out nothing more; what waits is cancelled."""
@@ -164,6 +181,11 @@ class Server:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def closed(self) -> bool:
+        """True once it was closed, or an instance has ended."""
+        return self._batches.closed
+
     def __enter__(self) -> Server:
         return self
 
@@ -176,12 +198,15 @@ class Server:
         Args:
             inputs: Every input by its name; the axis that counts items may have any size.
         Returns:
-            The outputs, each with one row per item.
+            The outputs, each with one row per item; ValueError if the model fails with them.
         Raises:
-            ValueError: An input is missing, unknown or of a wrong shape.
+            ValueError: An input is missing, unknown, or of a wrong shape or type.
             OverflowError: Too much is waiting already.
         """
-        request = Request(*self._checked(inputs))
+        arrays, count = self._checked(inputs)
+        fields = zip(self._layout.fields, arrays, strict=True)
+        shared = b"".join(array.tobytes() for field, array in fields if field.axis is None)
+        request = Request(arrays, count, shared)
         self._batches.put(request)
         return request.future
 
@@ -253,20 +278,33 @@ class Server:
         views = [self._layout.views(chunk) for chunk in chunks]
         while taken := self._batches.take():
             try:
-                self._write(views, taken)
-                items = sum(end - start for _, start, end in taken)
-                self._connections[index].send(("run", items))
-                outputs = self._expect(index, "done", CALL_LIMIT_S)
+                self._answer(index, views, taken)
             except Exception as error:
                 for request, _, _ in taken:
-                    with contextlib.suppress(concurrent.futures.InvalidStateError):
-                        request.future.set_exception(error)
+                    request.fail(error)
                 self._batches.close()  # an instance is gone: whoever runs this starts it again
                 return
+
+    def _answer(self, index: int, views: list[list[Array]], taken: Taken) -> None:
+        """Run a batch; one that the model refuses request by request, as most may be all right.
+
+        Raises:
+            RuntimeError: The instance is gone.
+        """
+        self._write(views, taken)
+        self._connections[index].send(("run", sum(end - start for _, start, end in taken)))
+        kind, found = self._received(index, CALL_LIMIT_S)
+        if kind == "refused" and len(taken) > 1:
+            for part in taken:
+                self._answer(index, views, [part])
+        elif kind == "refused":
+            taken[0][0].fail(ValueError(found))
+        elif kind != "done":
+            raise RuntimeError(f"instance {index}: {found}")
+        else:
             done = 0
             for request, start, end in taken:
-                part = [tensor[done : done + end - start] for tensor in outputs]
-                request.answer(start, part)
+                request.answer(start, [tensor[done : done + end - start] for tensor in found])
                 done += end - start
 
     def _write(self, views: list[list[Array]], taken: Taken) -> None:
@@ -285,16 +323,20 @@ class Server:
                 start, done = start + count, done + count
 
     def _expect(self, index: int, kind: str, limit_s: float) -> Any:
+        found, answer = self._received(index, limit_s)
+        if found != kind:
+            raise RuntimeError(f"instance {index}: {answer}")
+        return answer
+
+    def _received(self, index: int, limit_s: float) -> tuple[str, Any]:
         connection = self._connections[index]
         try:
             if not connection.poll(limit_s):
                 raise RuntimeError(f"instance {index} did not answer within {limit_s:g} s")
-            found, answer = connection.recv()
+            kind, answer = connection.recv()
         except (EOFError, OSError):
             raise RuntimeError(f"instance {index} has ended; its output says why") from None
-        if found != kind:
-            raise RuntimeError(f"instance {index}: {answer}")
-        return answer
+        return kind, answer
 
 
 def figures(rate: float, latency_s: Array, seconds: float) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def triton_config(
         gpu: The index of the GPU that it runs on, None: the CPU.
         comments: Lines for the head of the file.
     Raises:
-        UsageError: A tensor's type is none of Triton's.
+        UsageError: A tensor's type is none of Triton's, or a model that has no batch axis in front
+            of every tensor has one without any axis.
     """
     batches = all(tensor.batch_axis == 0 for tensor in (*inputs, *outputs))
     lines = [*(f"# {line}".rstrip() for line in (*comments, *_remarks(config, cores, batches)))]
@@ -104,6 +105,11 @@ def _remarks(config: Config, cores: Sequence[Sequence[int]], batches: bool) -> I
 def _tensor(key: str, tensor: Tensor, batches: bool) -> list[str]:
     if tensor.dtype not in TYPES:
         raise UsageError(f"{key} {tensor.name} is of type {tensor.dtype}, which Triton lacks")
+    if not tensor.dims:
+        raise UsageError(
+            f"{key} {tensor.name} is a single number, and Triton wants an axis; build the model "
+            "with that number fixed, or with one per item, shape [batch, 1]"
+        )
     dims = list(tensor.dims)
     if batches:
         dims = dims[1:] or [1]

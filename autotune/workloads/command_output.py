@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.core.errors import WrongOutput
 from autotune.core.objective import METRICS, Metric
+from autotune.core.text import clean
 from autotune.core.units import UNITS_BY_KIND
 
 Figures = dict[str, float]
@@ -36,6 +37,7 @@ def read_figures(text: str, options: Mapping[str, Any], *, batch_size: int) -> F
         WrongOutput: A figure is missing or is no number. Whether a figure can be, and whether
             those that matter are there, is judged by whoever gets it.
     """
+    text = clean(text)  # colours may stand before a number, or around a line
     parser = str(options.get("parser") or "json")
     if parser != "json":
         return PARSERS[parser](text, batch_size)
@@ -76,8 +78,25 @@ def _by_keys(line: Mapping[str, Any], wanted: Mapping[str, Mapping[str, str]]) -
         if value is None:
             name = _BY_FIELD[field][0]
             raise WrongOutput(f"expected metric {key} (metrics.{name}) not found")
-        figures[field] = _number(value, key) * _factor(field, entry.get("unit"))
+        unit = entry.get("unit")
+        factor = _factor(field, unit) if unit else _factor_in_name(field, key)
+        figures[field] = _number(value, key) * factor
     return figures
+
+
+def _factor_in_name(field: str, key: str) -> float:
+    """What the end of a key such as results.p99_ms says that its value is in; else SI."""
+    metric = _BY_FIELD[field][1]
+    return _units_in_names(metric).get(key.rpartition("_")[2].casefold(), 1.0)
+
+
+def _units_in_names(metric: Metric) -> dict[str, float]:
+    """Factors by the words, in small letters, that stand for a unit in a key; min is a minimum."""
+    units = {short.casefold(): factor for short, factor in UNITS_BY_KIND[metric.unit].items()
+             if short != "min"}  # fmt: skip
+    spelled = {word: units[unit.casefold()] for word, unit in _SUFFIXES.items()
+               if unit.casefold() in units}  # fmt: skip
+    return units | spelled
 
 
 def _by_usual_names(line: Mapping[str, Any]) -> Figures:
@@ -101,10 +120,9 @@ def usual_name(key: str) -> tuple[str, float] | None:
     for name, metric in METRICS.items():
         if key == name and metric.unit == "rate":
             return metric.field, 1.0
-        unit = _SUFFIXES.get(key.removeprefix(f"{name}_"), key.removeprefix(f"{name}_"))
-        units = {short.casefold(): factor for short, factor in UNITS_BY_KIND[metric.unit].items()}
-        if key.startswith(f"{name}_") and unit.casefold() in units:
-            return metric.field, units[unit.casefold()]
+        unit = key.removeprefix(f"{name}_").casefold()
+        if unit != key.casefold() and unit in (units := _units_in_names(metric)):
+            return metric.field, units[unit]
     return None
 
 
@@ -170,9 +188,12 @@ def _whole_number(text: str, start: int, end: int) -> str:
 def _ais_bench(text: str, _batch_size: int) -> Figures:
     """ais_bench: H2D_latency, NPU_compute_time and D2H_latency in ms, throughput in items.
 
-    Its throughput counts computing alone. The P99 of the whole is at most the sum of the parts'.
+    Its throughput counts computing alone, and without `--display_all_summary` it tells no copies:
+    then the latencies are those of computing. The P99 of the whole is at most the sum of the
+    parts'.
     """
     parts = {"h2d": "H2D_latency", "compute": "NPU_compute_time", "d2h": "D2H_latency"}
+    parts = {part: name for part, name in parts.items() if part == "compute" or name in text}
     figures: Figures = {}
     for part, name in parts.items():
         line = _line(text, rf"{name} \(ms\):", name)
@@ -197,6 +218,7 @@ def _mindspore_lite(text: str, batch_size: int) -> Figures:
 def _trtexec(text: str, batch_size: int) -> Figures:
     """trtexec: queries per second, each a whole batch, and latencies in ms."""
     figures: Figures = {}
+    text = text.rpartition("=== Explanations of")[0] or text  # of each figure, with --verbose
     rate = _value(_line(text, r"\bThroughput: ", "Throughput"), r"Throughput: ", "Throughput")
     figures["throughput_items_per_s"] = rate * batch_size
     line = _line(text, r"(?<!H2D )(?<!D2H )(?<!Host )\bLatency: ", "Latency")

@@ -30,6 +30,12 @@ def test_a_histogram_and_a_list_of_lengths_give_the_same_buckets(files: Path, na
     assert found["powers_of_two"]["sizes"] == [16, 128]
 
 
+@pytest.mark.parametrize("text", ["Length;COUNT\n10;3\n16;1\n", "\ufefflength\tn\n10\t3\n16\t1\n"])
+def test_other_separators_and_headers_in_capitals_are_read(files: Path, text: str) -> None:
+    Path("other.csv").write_text(text, encoding="utf-8")
+    assert buckets(Path("other.csv"), 8, Ask()).buckets.best.sizes == (10, 16)
+
+
 def test_seconds_are_weighed_against_compiling(files: Path) -> None:
     seldom = buckets(LENGTHS, 8, Ask(cost="cost.csv", compile_time="10s")).buckets
     assert seldom.best.sizes == (100,)
@@ -57,11 +63,18 @@ def test_the_command_keeps_to_a_memory_limit(files: Path) -> None:
         ("lengths.csv", Ask(memory_limit="1GiB"), "needs --memory or --memory-per-size"),
         ("lengths.csv", Ask(compile_time="10", item_time="1ms"), "--compile-time: '10' has no"),
         ("bad.csv", Ask(), "bad.csv:2: 'x' is not made of numbers"),
+        ("named.csv", Ask(), "needs the columns length and count.*found seq_len, freq"),
+        ("huge.csv", Ask(), "1e\\+300"),
+        ("lengths.csv", Ask(multiple_of=10**21), "multiple_of from 1 to"),
+        ("lengths.csv", Ask(item_time="1ms", item_count=float("nan")), "nan items"),
+        ("lengths.csv", Ask(item_time="0s"), "--item-time 0s: must be above 0"),
         ("lengths.csv", Ask(cost="short.csv"), "a bucket of 100 is beyond that"),
     ],
 )
 def test_mistakes_are_told(files: Path, name: str, ask: Ask, message: str) -> None:
     Path("bad.csv").write_text("5\nx\n")
+    Path("named.csv").write_text("seq_len,freq\n5,2\n")
+    Path("huge.csv").write_text("1e300\n")
     Path("short.csv").write_text("8,0.001\n64,0.016\n")
     with pytest.raises(UsageError, match=message):
         buckets(Path(name), 8, ask)

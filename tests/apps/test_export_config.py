@@ -89,6 +89,9 @@ def test_a_model_without_batch_axes_or_with_a_gpu(schema: ModuleType) -> None:
     whole = parsed(schema, triton_config("m", Config(batch_size=4), [x], [x], cores=()))
     assert whole.max_batch_size == 0 and list(whole.input[0].dims) == [4, -1]
     assert not whole.HasField("dynamic_batching")
+    alone = Tensor(name="scale", dtype="float32", dims=(), batch_axis=None)
+    with pytest.raises(UsageError, match="scale is a single number, and Triton wants an axis"):
+        triton_config("m", Config(batch_size=4), [x, alone], [x], cores=())
     first = Tensor(name="x", dtype="float32", dims=(-1, 4), batch_axis=0)
     on_gpu = triton_config("m", Config(instance_count=3), [first], [first], cores=((0,),), gpu=1)
     group = parsed(schema, on_gpu).instance_group[0]
@@ -98,18 +101,19 @@ def test_a_model_without_batch_axes_or_with_a_gpu(schema: ModuleType) -> None:
 
 def test_a_shell_takes_the_environment_file(tmp_path: Path) -> None:
     environment = {"cores": "0", "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_TOP_PAD_": "67108864"}
-    about = subject(tmp_path, "workload: {model: mlp}\n", environment, env__TASK="a b")
+    odd = {"env__TASK": "it's $HOME;\necho `id`", "cores_per_instance": "12|24"}
+    about = subject(tmp_path, "workload: {model: mlp}\n", environment, **odd)
     (path,) = export_text.env(about)
-    script = (
-        "while IFS= read -r line; do case $line in '#'*) ;; *) export \"$line\";; esac; done < "
-        f'{path}; taskset -c "$AUTOTUNE_CORES_0" env'
-    )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    script = f'set -a; . {path}; set +a; taskset -c "$AUTOTUNE_CORES_0" env -0'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    found = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
     assert found["OMP_WAIT_POLICY"] == "PASSIVE" and found["OMP_NUM_THREADS"] == "1"
-    assert found["AUTOTUNE_BATCH_SIZE"] == "8" and found["TASK"] == "a b"
+    assert found["AUTOTUNE_BATCH_SIZE"] == "8" and found["TASK"] == odd["env__TASK"]
     assert found["AUTOTUNE_BATCHED_H2D"] == "false"
-    assert path.read_text().startswith("# study       s (confirmed)")
+    assert found["AUTOTUNE_CORES_PER_INSTANCE"] == "12|24" and not done.stderr
+    text = path.read_text()
+    assert text.startswith("# study       s (confirmed)") and "OMP_NUM_THREADS=1\n" in text
+    assert "quotes of TASK, AUTOTUNE_CORES_PER_INSTANCE" in text
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from exporting import run_program, subject
 
 from autotune.apps import export_programs
 from autotune.core.errors import UsageError
+from autotune.programs import command
 from autotune.workloads.exported import Declared
 from autotune.workloads.lengths import with_lengths
 
@@ -203,6 +204,54 @@ def test_a_program_answers_over_http_and_refuses_what_is_wrong(tmp_path: Path) -
         timer.cancel()
         process.terminate()
         process.wait(30)
+
+
+def test_requests_of_one_batch_do_not_spoil_each_other(tmp_path: Path) -> None:
+    """Those with another scale, which has no item axis; one whose ids the model fails with."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch"])
+    scale = helper.make_tensor_value_info("scale", TensorProto.FLOAT, [])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"])
+    table = numpy_helper.from_array(np.arange(9, dtype=np.float32), "table")
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["row"]),
+        helper.make_node("Mul", ["row", "scale"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [ids, scale], [y], [table])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opset), tmp_path / "m.onnx")
+    values = {"instance_mode": "thread", "max_queue_delay": 0.05, "micro_batch_count": 2}
+    about = subject(tmp_path, "workload: {model: m.onnx}\n", {}, **values)
+    (path,) = export_programs.onnxruntime(about)
+    with runpy.run_path(str(path), run_name="read")["server"]() as server:
+        futures = [
+            server.submit({"ids": [i, 99 if i == 6 else 1], "scale": 1 + (i > 4)}) for i in range(9)
+        ]
+        for i, future in enumerate(futures):
+            if i == 6:
+                with pytest.raises(ValueError, match="the model failed with"):
+                    future.result(30)
+            else:
+                np.testing.assert_array_equal(
+                    future.result(30)[0], np.array([i, 1]) * (1 + (i > 4))
+                )
+        for wrong in ([1.5], ["1"], [[1]], [None]):
+            with pytest.raises(ValueError, match="ids h"):
+                server.submit({"ids": wrong, "scale": 1})
+
+
+@pytest.mark.parametrize(
+    "words", [["--bench", "nan"], ["--bench", "1", "--rate", "-5"], ["--serve", "70000"]]
+)
+def test_a_program_refuses_odd_numbers_at_once(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", *words])
+    with pytest.raises(SystemExit, match="2"):
+        command.main(Any, {"study": "s"})
+    assert words[-1] in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("inputs_as_given")

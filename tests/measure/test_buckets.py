@@ -120,3 +120,9 @@ def test_a_bucket_that_does_not_pay_for_its_compilation_is_not_made() -> None:
 def test_what_cannot_be_chosen_from_is_refused(lengths: list[int], most: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         choose_buckets(list(lengths), most)
+
+
+def test_a_limit_on_memory_that_all_take_alike_is_one_on_their_number() -> None:
+    costs = BucketCosts(memory=lambda size: 1e6, memory_limit_bytes=3.5e6)
+    lengths = list(range(1, 1500))
+    assert choose_buckets(lengths, costs=costs).best.sizes == choose_buckets(lengths, 3).best.sizes

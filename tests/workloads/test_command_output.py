@@ -76,6 +76,20 @@ def test_ais_bench() -> None:
     )
 
 
+def test_ais_bench_without_its_copies_tells_of_computing() -> None:
+    lines = [line for line in AIS_BENCH.splitlines() if "_latency" not in line]
+    found = read_figures("\n".join(lines), {"parser": "ais_bench"}, batch_size=16)
+    assert found == pytest.approx(
+        {
+            "compute_mean_s": 5.5e-3,
+            "compute_p99_s": 6.0e-3,
+            "latency_mean_s": 5.5e-3,
+            "latency_p99_s": 6.0e-3,
+            "throughput_items_per_s": 2909.0909,
+        }
+    )
+
+
 def test_mindspore_lite_counts_calls_of_a_batch() -> None:
     found = read_figures(MINDSPORE_LITE, {"parser": "mindspore_lite"}, batch_size=4)
     assert found == pytest.approx({"latency_mean_s": 8e-3, "throughput_items_per_s": 500.0})
@@ -93,6 +107,16 @@ def test_trtexec_counts_queries_of_a_batch_and_its_own_latency_line() -> None:
             "compute_mean_s": 1.8e-3,
         }
     )
+
+
+def test_trtexec_may_explain_its_figures() -> None:
+    verbose = TRTEXEC + (
+        "[01/02/2030-10:00:00] [V] === Explanations of the performance metrics ===\n"
+        "[01/02/2030-10:00:00] [V] Throughput: queries by the Total Host Walltime.\n"
+        "[01/02/2030-10:00:00] [V] Latency: the sum of H2D Latency and others.\n"
+    )
+    wanted = read_figures(TRTEXEC, {"parser": "trtexec"}, batch_size=8)
+    assert read_figures(verbose, {"parser": "trtexec"}, batch_size=8) == wanted
 
 
 def test_perf_analyzer_tells_of_its_last_measurement() -> None:
@@ -134,6 +158,22 @@ def test_usual_names_with_their_units(line: str, expected: dict[str, float]) -> 
     fields = {"throughput": "throughput_items_per_s", "p99": "latency_p99_s"}
     found = read_figures(f"noise\n{line}\nbye", {}, batch_size=1)
     assert found == pytest.approx({fields[name]: value for name, value in expected.items()})
+
+
+@pytest.mark.parametrize(
+    ("key", "factor"), [("p99_us", 1e-6), ("p99 ms", 1.0), ("t_min", 1.0), ("p99_s", 1.0)]
+)
+def test_a_key_may_end_with_its_unit(key: str, factor: float) -> None:
+    metrics = {"latency_p99_s": {"key": key}}
+    found = read_figures(f'{{"{key}": 5}}', {"metrics": metrics}, batch_size=1)
+    assert found["latency_p99_s"] == pytest.approx(5 * factor)
+
+
+def test_colours_hide_no_figure() -> None:
+    assert read_figures('\x1b[32m{"throughput": 7}\x1b[0m', {}, batch_size=1)
+    coloured = TRTEXEC.replace("500.25 qps", "\x1b[1m500.25\x1b[0m qps")
+    found = read_figures(coloured, {"parser": "trtexec"}, batch_size=1)
+    assert found["throughput_items_per_s"] == 500.25
 
 
 def test_memory_in_its_units() -> None:
