@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from autotune.core.objective import Limit
 from autotune.core.units import parse_quantity
 
 MAX_HEADROOM = 0.95
+_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 RATES = ("throughput", "arrival_rate")
 """Metrics whose limits are what --rate is."""
 
@@ -60,7 +62,7 @@ def plan_options(
         UsageError: A quantity is none, or out of range.
     """
     share = _quantity("--headroom", headroom, "ratio", least=0.0)
-    if share > MAX_HEADROOM:
+    if share > MAX_HEADROOM + 1e-9:
         raise UsageError(f"--headroom {headroom}: at most {MAX_HEADROOM:.0%}, what stays free")
     if price_per_hour is not None and not 0 <= price_per_hour < float("inf"):
         raise UsageError(f"--price-per-hour {price_per_hour:g}: must be 0 or more")
@@ -86,7 +88,7 @@ def plan_options(
 
 
 def _quantity(option: str, text: str, kind: str, least: float | None = None) -> float:
-    if kind == "rate" and text.replace(".", "", 1).isdigit():
+    if kind == "rate" and _NUMBER.fullmatch(text):
         text = f"{text}/s"  # there is but one thing that a rate can be per
     try:
         value = parse_quantity(text, kind)

@@ -180,6 +180,8 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         StorageError: It cannot be written.
     """
+    if path.is_dir():
+        raise StorageError(f"{path} is a directory; a file is wanted")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with _file_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -220,6 +220,8 @@ class TestRefusals:
             ({"rate": "fast"}, "--rate"),
             ({"rate": "0"}, "above 0"),
             ({"rate": "5ms"}, "unknown unit 'ms'"),
+            ({"rate": "1e3", "headroom": "95%", "limits": ["latency_p99=5"]}, "latency_p99: '5'"),
+            ({"rate": "1e400"}, "1e400"),
             ({"rate": "100", "headroom": "30"}, "no unit"),
             ({"rate": "100", "headroom": "99%"}, "at most 95%"),
             ({"rate": "100", "limits": ["latency_p99"]}, "write metric=value"),
