@@ -70,6 +70,9 @@ def parse_quantity(text: object, kind: str) -> float:
     return value
 
 
+_COUNTLESS = 1e12  # from here on a rate's digits are not written out
+
+
 def format_duration(seconds: float) -> str:
     """Seconds as a person reads them: 3.21 ms, 12.4 s, 2 min 05 s."""
     if not math.isfinite(seconds):
@@ -99,6 +102,8 @@ def format_rate(per_s: float) -> str:
     """A rate as a person reads it: 493,065/s, 3.21/s."""
     if not math.isfinite(per_s):
         return "unknown"
+    if abs(per_s) >= _COUNTLESS:
+        return f"{per_s:.3g}/s"
     return f"{per_s:,.0f}/s" if abs(per_s) >= 1000 else f"{_three_digits(per_s)}/s"
 
 

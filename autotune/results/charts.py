@@ -218,7 +218,7 @@ def _grid(chart: Chart, x: _Scale, y: _Scale, width: int) -> list[str]:
             f'<text class="tick" x="{x.start - 8:.1f}" y="{at + 4:.1f}" text-anchor="end">'
             f"{escape(chart.y.tick_text(value))}</text>"
         )
-    for value in _ticks(chart.x, x, _TICK_GAP_X):
+    for value in _ticks(chart.x, x, _TICK_GAP_X, beside=True):
         at, text = x(value), chart.x.tick_text(value)
         # A long text under the last notch would be cut off at the chart's edge.
         text_x = min(at, width - 1 - text_width(text) / 2)
@@ -397,14 +397,21 @@ def _lines(chart: Chart, x: _Scale, y: _Scale) -> list[Segment]:
     return lines
 
 
-def _ticks(axis: Axis, scale: _Scale, gap: float) -> list[float]:
-    """Values to label: as many as fit, every second, third ... of them if they are too near."""
+def _ticks(axis: Axis, scale: _Scale, gap: float, *, beside: bool = False) -> list[float]:
+    """Values to label: as many as fit, every second, third ... of them if they are too near.
+
+    Args:
+        beside: Labels stand side by side, so that their widths count.
+    """
     if axis.ticks:
         values = [v for v in axis.ticks if scale.low <= v <= scale.high]
     elif scale.log:
         values = log_ticks(scale.low, scale.high)
     else:
         values = linear_ticks(scale.high, abs(scale.end - scale.start) / gap)
+    if beside:
+        widest = max((text_width(axis.tick_text(value)) for value in values), default=0.0)
+        gap = max(gap, widest + CHARACTER)
     for step in range(1, len(values) + 1):
         kept = values[::step]
         places = [scale(value) for value in kept]

@@ -32,7 +32,15 @@ MAX_DEPTH = 6
 """How deep sentences may stand inside of sentences."""
 
 _PLACE = re.compile(r"\{(\w+)(?::([nwlt]))?\}")
-_KINDS = {"n": r"[-+]?[\d.,]*\d[\d.,]*(?:e[-+]?\d+)?", "w": r"[^\s;]+(?:, [^\s;]+)*"}
+_KINDS = {
+    "n": r"[-+]?[\d.,]*\d[\d.,]*(?:e[-+]?\d+)?",
+    "w": r"[^\s;]+(?:, [^\s;]+)*",
+    "l": ".+?",
+    "t": ".+?",
+}
+_ANY = r"(?:(?!; ).)+?"
+"""A text that stays as it is ends where the next sentence begins."""
+
 _WORD = re.compile(r"[A-Za-z]{2}")
 _BREAKS = (
     re.compile(r"(?<=[.])\s+(?=[A-Z])"), re.compile(r"(?<=;)\s+"), re.compile(r"(?<=,) ")
@@ -146,7 +154,7 @@ def _phrase(message: str, text: str) -> tuple[tuple[bool, int], Phrase]:
     for place in _PLACE.finditer(message):
         literals.append(message[last : place.start()])
         name, kind = place.groups()
-        parts += [re.escape(literals[-1]), f"(?P<{name}>{_KINDS.get(kind, '.+?')})"]
+        parts += [re.escape(literals[-1]), f"(?P<{name}>{_KINDS.get(kind, _ANY)})"]
         kinds.get(kind, set()).add(name)
         last = place.end()
     literals.append(message[last:])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, TrialRecord
-from autotune.core.units import format_duration
+from autotune.core.units import format_duration, format_rate
 from autotune.results import words
 from autotune.results.curves import anchor, figure, latency_metric
 from autotune.results.document import Column, Paragraph, Row, Section, Table, Verbatim
@@ -152,9 +152,8 @@ def _proof_caption(result: StudyResult, again: str, comparisons: Sequence[Compar
 def _figures(record: TrialRecord, metric: str) -> tuple[str, str, str]:
     throughput, latency = figure(record, "throughput"), figure(record, metric)
     memory = figure(record, "memory_peak")
-    decimals = 0 if throughput is None or throughput >= 1000 else 1
     return (
-        "" if throughput is None else f"{throughput:,.{decimals}f}",
+        "" if throughput is None else format_rate(throughput).removesuffix("/s"),
         "" if latency is None else f"{latency * 1e3:,.3f}",
         "" if memory is None else f"{memory / 2**20:,.0f}",
     )
