@@ -145,7 +145,7 @@ def test_a_rank_that_fails_says_why(launcher, how, error):
     ],
 )
 def test_a_lost_rank_ends_the_trial_and_the_next_one_runs(launcher, how, rank, error, words):
-    deadline_s = 3.0
+    deadline_s = 2.0
     with open_session(own("slow"), launcher) as session:
         assert isinstance(session, RanksSession)
         pids = list(session._group._pids)
