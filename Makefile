@@ -10,10 +10,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 run: install
 	$(BIN)/autotune run --space online.yaml
 
-# Two files of tests at a time: most of them wait for processes. What needs real processes may meet
+# Three files of tests at a time: most of them wait for processes. What needs real processes may meet
 # a machine that stalls for a second, and gets a second chance, which the summary tells.
 test: install-dev test-npu
-	$(BIN)/python -m pytest -n 2 --dist loadfile --reruns 1
+	$(BIN)/python -m pytest -n 3 --dist loadfile --reruns 1 --durations 20
 
 # torch_npu on a stand-in for its runtime; says why where it cannot run.
 test-npu:

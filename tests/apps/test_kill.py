@@ -65,7 +65,7 @@ def wait_gone(processes: list[psutil.Process]) -> list[psutil.Process]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("storage", "kills", "trials"),
-    [("journal", 8, 24), ("sqlite:///k.db", 2, 8)],
+    [("journal", 4, 12), ("sqlite:///k.db", 2, 8)],
     ids=["journal", "sqlite"],
 )
 def test_killed_at_random_moments_it_goes_on_and_loses_nothing(
