@@ -9,6 +9,7 @@ from dataclasses import replace
 from autotune.core.diagnosis import Diagnosis, Forecast
 from autotune.core.records import Config, Scalar, TrialRecord
 from autotune.measure.account import Stages, stage_breakdown
+from autotune.measure.noise import QUIET
 from autotune.results.bottleneck import diagnose
 from autotune.results.forecast import Setting, forecast
 from autotune.results.words import value_text
@@ -35,10 +36,11 @@ def checked_by_trials(
     """A diagnosis whose forecasts are held against pairs of trials that differ in the knob alone.
 
     A forecast is worked out for the value that was tried; of several the one nearest to its own.
+    Noisy trials prove nothing, either way.
     """
     if found.config is None:
         return found
-    rates = {r.config: r for r in records if r.verdict.outcome.is_measured and _rate(r)}
+    rates = {r.config: r for r in records if r.verdict.outcome.is_measured and _is_plain(r)}
     if found.config not in rates:
         return found
     return replace(
@@ -89,6 +91,11 @@ def _distance(value: Scalar, wanted: Scalar) -> float:
     if isinstance(value, (bool, str)) or isinstance(wanted, (bool, str)):
         return float(value != wanted)
     return abs(math.log(value / wanted)) if value > 0 and wanted > 0 else abs(value - wanted)
+
+
+def _is_plain(record: TrialRecord) -> bool:
+    measurement = record.measurement
+    return measurement is not None and measurement.trust == QUIET and _rate(record) > 0
 
 
 def _rate(record: TrialRecord) -> float:

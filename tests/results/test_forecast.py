@@ -114,13 +114,13 @@ def test_each_part_is_named(part: str, breakdown: Breakdown) -> None:
     assert diagnose(breakdown, source="files").part == part
 
 
-def record(number: int, config: Config, rate: float) -> TrialRecord:
+def record(number: int, config: Config, rate: float, trust: str = "quiet") -> TrialRecord:
     return TrialRecord(
         number=number,
         config=config,
         phase="search",
         verdict=Verdict(outcome=Outcome.OK),
-        measurements=(Measurement(throughput_items_per_s=rate),),
+        measurements=(Measurement(throughput_items_per_s=rate, trust=trust),),
     )
 
 
@@ -131,6 +131,7 @@ def test_forecasts_are_held_against_trials() -> None:
         record(3, FIRST.changed(batched_h2d=True), 176.0),
         record(4, FIRST.changed(batch_size=64), 50.0),  # the other way
         record(5, FIRST.changed(batch_size=512), 290.0),
+        record(7, FIRST.changed(batch_size=256), 20.0, "noisy: a neighbour"),
         record(6, FIRST.changed(batch_size=256, instance_count=2), 900.0),
     ]
     checked = checked_by_trials(found, records, SETTING)
