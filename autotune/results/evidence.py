@@ -138,6 +138,11 @@ def evidence_of(
 
 def measure_command(result: StudyResult, record: TrialRecord) -> str:
     """The command that measures a configuration of a study again."""
+    return " ".join(measure_words(result, record))
+
+
+def measure_words(result: StudyResult, record: TrialRecord) -> tuple[str, ...]:
+    """The same, option by option: a line may break between them."""
     load = result.facts.objective.load
     words = ["autotune measure", f"--space {quoted(result.facts.space_path)}"]
     words += [w for w in result.facts.command[1:] if w.startswith("--set")]
@@ -147,7 +152,7 @@ def measure_command(result: StudyResult, record: TrialRecord) -> str:
     if load.seeks_rate and record.measurement and record.measurement.arrival_rate_per_s:
         rate = f"{record.measurement.arrival_rate_per_s:.6g}/s"
         words.append(f"--set {quoted(f'load.{load.kind}.rate={rate}')}")
-    return " ".join(words)
+    return tuple(words)
 
 
 def _own_doubts(result: StudyResult) -> Iterator[str]:

@@ -113,11 +113,6 @@ def config_text(config: Config, names: Collection[str] | None = None) -> str:
     return " ".join(f"{name}={value}" for name, value in items.items()) or "the only configuration"
 
 
-def set_arguments(config: Config) -> list[str]:
-    """The configuration as command-line options, each quoted for a shell."""
-    return [f"--set {quoted(f'{name}={value}')}" for name, value in config_items(config).items()]
-
-
 def quoted(text: str) -> str:
     """Text as one word of a shell command."""
     return shlex.quote(text)

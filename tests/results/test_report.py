@@ -351,3 +351,17 @@ def test_half_a_character_in_a_record_does_not_keep_the_report_from_being_writte
             replace(result, records=(*result.records, odd)), now_s=0, version="1", form=form
         )
         assert b"\\ud800" in text.encode("utf-8")
+
+
+def test_the_command_to_repeat_it_has_what_the_study_was_run_with(make_study: Make) -> None:
+    result = make_study()
+    record = result.recommendation.record
+    assert record is not None
+    odd = replace(record, config=replace(record.config, extra=(("onnxruntime.arena", "a b"),)))
+    facts = replace(
+        result.facts, command=("autotune run", "--space online.yaml", "--set limits.power=9W")
+    )
+    changed = replace(result.recommendation, record=odd)
+    text = page_of(replace(result, facts=facts, recommendation=changed)).text
+    assert "autotune measure --space online.yaml --set limits.power=9W --set batch_size=" in text
+    assert "--set 'params.onnxruntime.arena=a b'" in text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.results import words
 from autotune.results.document import Block, Bullets, Command, Paragraph, Section, paragraphs
+from autotune.results.evidence import measure_words
 from autotune.results.left_open import left_open
 from autotune.results.study_result import StudyResult
 from autotune.results.why import what_it_won_by, why
@@ -42,14 +42,10 @@ def what_is_open(result: StudyResult) -> Section | None:
 def do_it_again(result: StudyResult) -> Section | None:
     """Commands that repeat the measurement, and the study."""
     facts, commands = result.facts, []
-    if result.config is not None and facts.space_path:
-        measure = ("autotune measure", f"--space {words.quoted(facts.space_path)}")
-        commands.append(
-            Command(
-                purpose="Try the recommended configuration once more:",
-                words=(*measure, *words.set_arguments(result.config)),
-            )
-        )
+    record = result.recommendation.record
+    if record is not None and facts.space_path:
+        purpose = "Try the recommended configuration once more:"
+        commands.append(Command(purpose=purpose, words=measure_words(result, record)))
     if facts.command:
         purpose = "Run the study again, or go on with it:"
         commands.append(Command(purpose=purpose, words=facts.command))
