@@ -1,6 +1,6 @@
 """Hostile input for everything that reads: files, options, outputs of programs, stored records.
 
-    python benchmarks/fuzz.py [--inputs 110000] [--seed 0] [--only NAME] [--keep DIR]
+    python benchmarks/fuzz.py [--inputs 120000] [--seed 0] [--only NAME] [--keep DIR]
 
 Seeds that are well-formed are damaged: bytes flipped, cut, doubled and moved, tokens put in, values
 of JSON replaced by what does not belong there. Each reader may accept an input or refuse it by an
@@ -304,10 +304,12 @@ def _onnx(_: Path) -> Sequence[bytes]:
 
 def _npz(_: Path) -> Sequence[bytes]:
     packed = io.BytesIO()
-    arrays = {name: np.arange(6.0) for name in ("due_s", "start_s", "end_s", "cpu_s")}
-    counts = ("window", "instance", "item_count", "switch_count", "fault_count", "first_request")
-    arrays |= {name: np.arange(6) for name in counts}
-    arrays |= {"arrivals_s": np.arange(9.0), "arrival_counts": np.array([4, 5])}
+    arrays = {name: np.arange(6.0) for name in ("due_s", "start_s", "cpu_s")}
+    arrays |= {name: np.zeros(6, np.int64) for name in ("instance", "switch_count", "fault_count")}
+    arrays |= {"end_s": np.arange(6.0) + 0.5, "late_s": np.zeros(6)}
+    arrays |= {"window": np.arange(6) // 3, "item_count": np.full(6, 1)}
+    arrays |= {"first_request": np.arange(6) % 3}
+    arrays |= {"arrivals_s": np.arange(9.0) / 2, "arrival_counts": np.array([4, 5])}
     np.savez(packed, allow_pickle=False, call_count=6, x=np.ones((6, 3), np.float32), **arrays)
     return [packed.getvalue()]
 
@@ -481,7 +483,7 @@ TARGETS: dict[str, Target] = {
     ),
     "journal": Target(
         read=_of_file(f"studies/s/{JOURNAL_NAME}", _read_study), seeds=_journals,
-        errors=(UsageError, StorageError), mutate=journal_damaged, weight=2,
+        errors=(UsageError, StorageError), mutate=journal_damaged, weight=8,
     ),
     "samples": Target(
         read=_of_file("s.npz", _read_calls), seeds=_npz, errors=(StorageError,),
@@ -612,7 +614,7 @@ def shares(total: int, names: Sequence[str]) -> dict[str, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=110_000)
+    parser.add_argument("--inputs", type=int, default=120_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=TARGETS)
     parser.add_argument("--keep", type=Path, help="a directory for inputs that are findings")

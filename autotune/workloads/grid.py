@@ -14,7 +14,10 @@ from autotune.core.errors import UsageError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Scalar
 from autotune.core.units import parse_quantity
+from autotune.space.strict_yaml import shown_long
 
+MAX_COLUMNS = 1000
+MAX_MESSAGE_CHARS = 600
 FILE_BYTES_LIMIT = 256 * 2**20
 
 FIGURES = (
@@ -97,7 +100,10 @@ def read_grid(path: str | Path) -> Grid:
         raise UsageError(
             f"workload.replay: {path} has {status.st_size} bytes; the limit is {FILE_BYTES_LIMIT}"
         )
-    return _read(str(path), status.st_mtime_ns)
+    try:
+        return _read(str(path), status.st_mtime_ns)
+    except UsageError as error:  # it may quote a cell, however long that is
+        raise UsageError(shown_long(str(error), MAX_MESSAGE_CHARS)) from None
 
 
 @functools.lru_cache(maxsize=4)
@@ -140,6 +146,8 @@ def _lines(path: str, reader: Iterator[list[str]]) -> Iterator[tuple[int, list[s
 
 def _parameter_columns(place: str, header: list[str]) -> tuple[str, ...]:
     """The columns before the first figure; all after it must be known."""
+    if len(header) > MAX_COLUMNS:
+        raise UsageError(f"{place}: {len(header)} columns; at most {MAX_COLUMNS}")
     header[:] = [name.strip() for name in header]
     doubled = next((name for name in header if header.count(name) > 1), None)
     if doubled is not None:
