@@ -36,7 +36,13 @@ from autotune.measure.server_rate import (
     saturated_per_s,
     severity_s,
 )
-from autotune.measure.tail import Status, judge_tail, variance_ratio
+from autotune.measure.tail import (
+    Status,
+    calls_needed,
+    judge_tail,
+    look_alpha,
+    variance_ratio,
+)
 
 LADDER_SIZES = 6
 SERVER_LADDER_SIZES = 4  # bursts of requests that may take seconds each
@@ -44,6 +50,7 @@ LADDER_S = 0.6  # for the calls back to back, all sizes together
 PILOT_S = 3.0
 PILOT_SHARE = 0.93  # of the rate at which the simulation meets the limit
 MAX_PILOTS, PILOT_TOLERANCE = 4, 1.1  # at a server, of which the simulation is only a likeness
+SPARE_CALLS = 2.0  # times the requests that a flawless tail needs, so that some may be slow
 MAX_STRETCH = 4  # of the window where the share over the limit changes slowly with the rate
 WORTHWHILE_SHARE = 0.88  # of the limit's rate; a target below that is worth a longer window
 LOOKS = (0.25, 0.5, 1.0)  # shares of the window after which it is judged
@@ -318,7 +325,7 @@ def _seen_at_server(
         seed=plan.arrival_seed,
         duration_s=sum(window.duration_s or 0.0 for window in plan.windows),
         service=service,
-        target=_capped(target, cap_per_s),
+        target=_long_enough(goal, _capped(target, cap_per_s), floor_of(samples)),
         cap_per_s=cap_per_s,
         over_count=int((severe_s > goal.limit_s).sum()),
         request_count=samples.arrivals_s[0].size,
@@ -348,6 +355,16 @@ def _capped(target: Target, cap_per_s: float) -> Target:
     rate = min(target.rate_per_s, MAX_SHARE_OF_LIMIT_RATE * cap_per_s)
     limit_rate = min(target.limit_rate_per_s, cap_per_s)
     return replace(target, limit_rate_per_s=limit_rate, rate_per_s=rate)
+
+
+def _long_enough(goal: RateGoal, target: Target, floor: float) -> Target:
+    """A target whose window has the requests that a pass needs, few of them over the limit."""
+    if target.rate_per_s <= 0.0:
+        return target
+    least = calls_needed(goal.quantile, look_alpha(goal.alpha), floor)
+    wanted_s = SPARE_CALLS * least / target.rate_per_s
+    window_s = min(max(target.window_s, wanted_s), MAX_STRETCH * goal.window_s)
+    return replace(target, window_s=window_s)
 
 
 def conclude(goal: RateGoal, history: Sequence[Evidence]) -> Finding:
