@@ -125,7 +125,13 @@ def _check(samples: Samples) -> None:
     for name, array in arrays.items():
         if array is not None and (array.shape != (count,) or array.dtype.kind not in "if"):
             raise ValueError(f"{name} has the shape {array.shape} and type {array.dtype}")
-    if not (samples.end_s > samples.start_s).all() or not np.isfinite(samples.end_s).all():
+        if array is not None and name != "tpot_s" and not np.isfinite(array).all():
+            raise ValueError(f"{name} has numbers that are none")
+    for arrivals in samples.arrivals_s:
+        is_plain = arrivals.ndim == 1 and arrivals.dtype.kind in "if"
+        if not is_plain or not np.isfinite(arrivals).all():
+            raise ValueError("arrivals that are no times")
+    if not (samples.end_s > samples.start_s).all():
         raise ValueError("a call that ended before it began")
     if count and not (samples.item_count.min() >= 1 and samples.item_count.max() <= MAX_ITEMS):
         raise ValueError("a call of no items")
