@@ -263,10 +263,15 @@ class Struck:
             self._tally.unfinished.append(f"{self.name}: {len(tried)} configurations tried")
         if max(tried.values()) > 1:
             self._tally.wrong.append(f"{self.name}: {tried.most_common(1)} was tried again unasked")
-        best = max(map(truth, (r.config for r in ok)))
+        # What was killed in its proof has crashed there, and is rightly not recommended.
+        again = result.recommendation.confirmations
+        struck = {r.config for r in again if not r.verdict.outcome.is_measured}
+        best = max(truth(r.config) for r in ok if r.config not in struck)
         if result.config is None or truth(result.config) < best:
+            proof = [(truth(r.config), str(r.verdict.outcome)) for r in again]
             self._tally.wrong.append(
-                f"{self.name}: {result.config} is recommended, {best} was seen"
+                f"{self.name}: {result.config} is recommended, {best} was seen; "
+                f"{result.recommendation.status} {result.recommendation.reasons} {proof}"
             )
         for record in ok:
             measured = record.measurement

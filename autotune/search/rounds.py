@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from autotune.core.errors import OutOfMemory, TrialError
+from autotune.core.errors import OutOfMemory, TrialError, TrialLost
 from autotune.core.records import Answers, Config, Plan, Result, TrialRecord, Window
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 MIN_WINDOW_S = 0.25
 CALLS_PER_WINDOW = 8
 MAX_WINDOWS = 24  # of one configuration in a round
+MAX_LOST = 3  # times that a round is measured whose processes are killed by somebody else
 GAP_STEPS = 1.5  # a call may outlast its window by nearly one step
 MIN_GAP_S = 0.005
 START_LEAD_S = 0.05  # until every session has its plan
@@ -134,9 +135,12 @@ def run_round(
         What came of each, a TrialError where it failed.
     """
     order = [Contestant(entrant=e, space=space, info=info, check=check) for e in entrants]
-    outcomes = run_side_by_side(
-        order, launcher, number=number, duration_s=duration_s, together=together
-    )
+    for _ in range(MAX_LOST):
+        outcomes = run_side_by_side(
+            order, launcher, number=number, duration_s=duration_s, together=together
+        )
+        if not any(isinstance(outcome, TrialLost) for outcome in outcomes):
+            break  # else what held it was killed, which says nothing of the configuration
     return {e.config: outcome for e, outcome in zip(entrants, outcomes, strict=True)}
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from search_fakes import INFO, FakeLauncher, make_space, record_of, served, use_fakes
 
-from autotune.core.errors import OutOfMemory, TrialError
+from autotune.core.errors import OutOfMemory, TrialError, TrialLost
 from autotune.core.records import Config
 from autotune.search import rounds
 from autotune.search.rounds import MIN_WINDOW_S, Entrant, alternating_windows, run_round
@@ -73,6 +73,24 @@ def test_a_failure_of_one_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(found) == 3
         failed = [c.batch_size for c, r in found.items() if isinstance(r, TrialError)]
         assert failed == [2]
+
+
+def test_a_round_whose_processes_were_killed_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = iter([TrialLost("killed by SIGKILL")])
+    opened = use_fakes(lambda config: next(lost, None) or served(config), monkeypatch)
+    outcomes = run_round(
+        entrants(0.001, 0.002),
+        make_space(),
+        INFO,
+        FakeLauncher(),
+        number=0,
+        duration_s=1.0,
+        together=False,
+    )
+    assert not any(isinstance(outcome, TrialError) for outcome in outcomes.values())
+    assert [c.batch_size for c in opened] == [1, 2, 1, 2]
 
 
 def test_what_does_not_fit_in_memory_is_seen_beforehand() -> None:
