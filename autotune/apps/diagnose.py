@@ -39,11 +39,13 @@ class Diagnosed:
 
     Attributes:
         study: Its name, empty without one.
+        directory: The study's, which the files of its recordings are relative to.
         notes: What could not be read.
     """
 
     found: tuple[Diagnosis, ...]
     study: str = ""
+    directory: Path | None = None
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -58,6 +60,10 @@ class Diagnosed:
             if number:
                 yield ""
             yield from _lines(one)
+            if one.files:
+                yield ""
+            for file in one.files:
+                yield f"recorded in {self.directory / file}" if self.directory else f"read {file}"
         yield from (f"note: {note}" for note in self.notes)
 
 
@@ -111,9 +117,6 @@ def _lines(one: Diagnosis) -> Iterator[str]:
         count = f"{kernel.count:,} ×" if kernel.count else ""
         took = format_duration(kernel.total_s)
         yield f"  {kernel.share:6.1%}  {took:>9}  {count:>9}  {kernel.name}"
-    if one.files:
-        yield ""
-        yield from (f"read {file}" for file in one.files)
 
 
 def diagnose_profile(path: Path, *, call_count: int | None = None) -> Diagnosed:
@@ -195,7 +198,7 @@ def diagnose_study(
     if is_whole:
         write_diagnoses(found, operand.directory)
         write_report(load_result(study.facts.study, studies_dir, storage), operand.directory)
-    return Diagnosed(found=tuple(found), study=study.facts.study)
+    return Diagnosed(found=tuple(found), study=study.facts.study, directory=operand.directory)
 
 
 def _looked_at(

@@ -33,8 +33,8 @@ class DryRun:
     Attributes:
         combinations: Before the rules. `allowed`: after them, at most `MAX_COUNTED`.
         trials: How many would be run.
-        seconds: About how long it would take, the proof included. `is_virtual`: on a virtual
-            clock, so that one waits for a moment only.
+        seconds: About how long it would take, the proof included. `full_s`: the same without
+            a budget of time. `is_virtual`: on a virtual clock, so that one waits for a moment only.
         needs: How much measuring the limits need per configuration; None: no such limit.
         notes: What was changed while the space was resolved.
     """
@@ -44,9 +44,15 @@ class DryRun:
     allowed: int
     trials: int
     seconds: float
+    full_s: float
     is_virtual: bool = False
     needs: Enough | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_cut_short(self) -> bool:
+        """The budget of time would end the search, or shorten the proof."""
+        return self.seconds < self.full_s
 
     def to_json(self) -> dict[str, Any]:
         """As `run --dry-run --json` prints it."""
@@ -60,6 +66,7 @@ class DryRun:
                 "allowed": self.allowed,
                 "trials": self.trials,
                 "estimate_s": self.seconds,
+                "estimate_without_budget_s": self.full_s,
                 "estimate_is_virtual": self.is_virtual,
                 "limit_needs": self.needs,
                 "notes": self.notes,
@@ -95,6 +102,7 @@ def dry_run(space: SearchSpace) -> DryRun:
         allowed=allowed,
         trials=trials,
         seconds=min(seconds, space.budget.time_s or seconds),
+        full_s=seconds,
         is_virtual=is_virtual,
         needs=needs,
         notes=(*space.notes, *((needs.text(),) if needs else ())),

@@ -26,6 +26,7 @@ from autotune.core.records import Config, TrialRecord
 from autotune.core.units import format_duration, format_rate
 from autotune.measure.capacity import SIMULATED_SHARE, Fleet, Queued, devices_for
 from autotune.measure.load_table import load_table, steps, watch_s
+from autotune.measure.noise import QUIET
 from autotune.results.fleet import Basis, FleetPlan, Wanted
 from autotune.results.study_result import StudyResult
 from autotune.results.words import config_text, limit_text
@@ -124,7 +125,7 @@ def read_basics(study: str, options: PlanOptions) -> Basics:
         fleet=fleet,
         basis="throughput",
         power_w=options.power_w or full.measurement.power_w,
-        notes=(*notes, *_scaling_notes(full.config, of)),
+        notes=(*notes, *_scaling_notes(full.config, of), *doubts(full, result)),
     )
 
 
@@ -136,6 +137,17 @@ def _scaling_notes(full: Config, of: Config | None) -> tuple[str, ...]:
         f"{config_text(full)} was not measured on several devices; its scaling is taken to be that "
         f"of {config_text(of)}, the worst that was measured",
     )
+
+
+def doubts(full: Known, result: StudyResult) -> tuple[str, ...]:
+    """Why what the plan rests on may be off."""
+    found = []
+    if full.record.phase != "confirm" and result.facts.origin == "measured":
+        found.append("it rests on one short trial, which was not measured again")
+    trust = full.measurement.trust
+    if trust and trust != QUIET:
+        found.append(f"the measurement that it rests on is {trust}")
+    return tuple(found)
 
 
 def _limits(result: StudyResult, given: Sequence[Limit]) -> tuple[Limit, ...]:
@@ -183,7 +195,7 @@ def _under_arrivals(
             and (rate := _shown_per_s(one.record, result, latency))
         },
     )
-    notes = _scaling_notes(full.config, of)
+    notes = (*_scaling_notes(full.config, of), *doubts(full, result))
     if not load.is_open:
         notes += (
             "the study called back to back; here its limits are on requests, from their arrival on",

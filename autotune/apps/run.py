@@ -50,7 +50,7 @@ from autotune.devices.reserve import Reservation
 from autotune.results.checking import checked_by_trials
 from autotune.results.ranking import Ranking, rank
 from autotune.results.recommend import decide
-from autotune.results.study_result import Ending, StudyFacts, StudyResult
+from autotune.results.study_result import STOPPED_BY_TIME, Ending, StudyFacts, StudyResult
 from autotune.search.conditions import fingerprint_of
 from autotune.search.guard import Guard
 from autotune.search.storage import NoStorageError, check_url
@@ -457,7 +457,7 @@ def _stopped_text(reason: StopReason, space: SearchSpace, records: Sequence[Tria
     if reason is StopReason.GAIN:
         return f"one more trial is expected to gain less than {100 * (space.budget.gain or 0):g} %"
     if reason is StopReason.TIME:
-        return "stopped by time"
+        return STOPPED_BY_TIME
     if reason is StopReason.INTERRUPTED:
         return "interrupted"
     last = next((r.verdict.reasons[0] for r in reversed(records) if r.verdict.reasons), "")

@@ -261,6 +261,11 @@ def _dry_run(space: Any, as_json: bool) -> int:
     about = format_duration(planned.seconds)
     clock = " of virtual time, which passes in moments" if planned.is_virtual else ""
     most = "at most " if planned.facts.objective.knee_share is not None else ""
+    if planned.is_cut_short:
+        print(f"  up to {planned.trials} trials would be run, as many as fit into {about}{clock}")
+        full = format_duration(planned.full_s)
+        print(f"  all of them and a confirmation at full length would take about {full}")
+        return EXIT_OK
     print(
         f"  {most}{planned.trials} trials would be run; about {about}{clock} with the confirmation"
     )
@@ -269,7 +274,7 @@ def _dry_run(space: Any, as_json: bool) -> int:
 
 def exit_code_of(result: StudyResult, strict: bool = False) -> int:
     if not result.trial_count and not result.ending.handed_over:
-        return _nothing_complete(result.facts.study)
+        return _nothing_complete(result)
     if result.ending.crashed:
         print("the study was given up: its trials failed alike", file=sys.stderr)
         failure = result.last_failure
@@ -284,8 +289,19 @@ def exit_code_of(result: StudyResult, strict: bool = False) -> int:
     return EXIT_OK
 
 
-def _nothing_complete(study: str) -> int:
-    print(f"no trial of study {study} is complete; run it first", file=sys.stderr)
+def _nothing_complete(result: StudyResult) -> int:
+    from autotune.results.study_result import STOPPED_BY_TIME
+
+    what = "run it first"
+    if result.ending.elapsed_s:
+        why = result.ending.stopped or "it ended early"
+        what = f"{why}. Run it again to go on"
+        if result.ending.stopped == STOPPED_BY_TIME:
+            what += (
+                ", with a longer --time: up to half of it is kept for the confirmation, "
+                "which --set confirm=false leaves out"
+            )
+    print(f"no trial of study {result.facts.study} is complete; {what}", file=sys.stderr)
     return EXIT_NOTHING
 
 

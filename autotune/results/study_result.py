@@ -23,6 +23,8 @@ from autotune.results.thinning import thinned
 MAX_DRAWN = 1000
 """Trials that a report shows one by one."""
 
+STOPPED_BY_TIME = "stopped by time"
+
 Origin = Literal["measured", "replayed", "simulated"]
 
 

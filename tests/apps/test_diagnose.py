@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,8 @@ def test_a_study_is_diagnosed_and_its_forecast_checked(tmp_path: Path) -> None:
     printed = found.to_json()
     assert printed["diagnoses"][0]["bottleneck"]["measured_gain"] == made.measured
     assert any(line.startswith("Checked: batched_h2d") for line in found.lines())
+    recorded = replace(found, found=(replace(best, files=("profiles/1-2/trace.json",)),))
+    assert f"recorded in {directory}/profiles/1-2/trace.json" in list(recorded.lines())
     # A damaged file of it hides nothing else of the study.
     (directory / "diagnosis.json").write_text('{"diagnoses": [{"part": 3}]}')
     assert load_result("recommender_a3", tmp_path).diagnoses == ()

@@ -26,7 +26,10 @@ def test_it_counts_and_estimates_and_leaves_nothing(
 
 
 def test_the_estimate_keeps_within_the_budget_of_time(space_file: Callable[..., Path]) -> None:
-    assert dry_run(load_space(space_file(), ["budget.time=10s"])).seconds == 10
+    cut = dry_run(load_space(space_file(), ["budget.time=10s"]))
+    assert cut.seconds == 10 and cut.is_cut_short
+    free = dry_run(load_space(space_file()))
+    assert cut.full_s == free.full_s == free.seconds and not free.is_cut_short
 
 
 def test_virtual_time_counts_what_was_recorded_and_says_so(space_file: Callable[..., Path]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autotune.apps import resolve
-from autotune.apps.plan import plan
+from autotune.apps.plan import doubts, plan, read_basics
 from autotune.apps.plan_confirm import confirm_plan
 from autotune.apps.plan_options import plan_options
 from autotune.apps.plan_records import Known, scaling_of
@@ -118,6 +118,15 @@ class TestUnderArrivals:
         assert data["cost"]["per_million_items"] == pytest.approx(million)
         kwh = 300 * found.devices / 90000 * 1e6 / 3.6e6
         assert data["cost"]["kwh_per_million_items"] == pytest.approx(kwh)
+
+    def test_what_it_rests_on_may_be_one_noisy_trial(self, online: Path) -> None:
+        basics = read_basics("case", plan_options(rate="1000", studies_dir=online))
+        assert not any("short trial" in note for note in basics.notes)
+        facts = replace(basics.result.facts, origin="measured")
+        noisy = replace(basics.full.measurement, trust="noisy: a neighbour")
+        record = replace(basics.full.record, phase="search", measurement=noisy)
+        once, why = doubts(replace(basics.full, record=record), replace(basics.result, facts=facts))
+        assert "not measured again" in once and why.endswith("is noisy: a neighbour")
 
     def test_measured_it_is_the_right_number(self, online: Path) -> None:
         alone = declared_per_s(planned(online, rate="1000"))

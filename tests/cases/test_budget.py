@@ -43,6 +43,8 @@ def test_time_that_is_up_before_any_trial_is_done_is_exit_1(place: Place) -> Non
     assert code == 1
     assert result["config"] is None and result["complete"] is False
     assert result["stopped"] == "stopped by time"
+    said = place.autotune("show", "t").stderr
+    assert "stopped by time. Run it again to go on, with a longer --time" in said
     assert place.processes() == []
 
 
