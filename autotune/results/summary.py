@@ -65,6 +65,9 @@ def status_meaning(result: StudyResult) -> str:
     """What the result's status says, in a sentence."""
     again = AGAIN[result.facts.origin]
     text = _STATUS_MEANING[result.status]
+    shown = result.recommendation.record
+    if result.status == "unconfirmed" and shown is not None and shown.phase == "confirm":
+        text = "{Again}: the limit holds; by how much it gains is not known."
     if result.status == "confirmed" and result.facts.objective.front:
         text = "{Again}, and no other that was measured beside it beats it in all goals."
     elif result.status == "confirmed" and result.config == result.facts.baseline:
@@ -249,7 +252,7 @@ def _gain_figure(result: StudyResult) -> Figure:
     if result.config == result.facts.baseline:
         return Figure(name=name, figure="none", detail="it is the baseline")
     if result.gain is None:
-        return Figure(name=name, figure=words.UNKNOWN, detail="the baseline has no measurement")
+        return Figure(name=name, figure=words.UNKNOWN, detail=_why_no_gain(result))
     throughput = measurement_of(result.recommendation.baseline).throughput_items_per_s
     rate = f"baseline {format_rate(throughput)}" if throughput else ""
     against = result.recommendation.against_baseline
@@ -259,6 +262,15 @@ def _gain_figure(result: StudyResult) -> Figure:
         figure=words.factor_text(result.gain),
         detail="; ".join(part for part in (proof, rate) if part),
     )
+
+
+def _why_no_gain(result: StudyResult) -> str:
+    baseline = result.recommendation.baseline
+    if baseline is None or baseline.measurement is None:
+        return "the baseline has no measurement"
+    if result.facts.objective.load.seeks_rate:
+        return "the baseline was not shown to hold the limit at any rate"
+    return "the baseline's throughput is not known"
 
 
 def _batch_only_figure(result: StudyResult) -> Figure:

@@ -107,6 +107,26 @@ def test_a_batch_only_finalist_without_time_is_not_said_to_have_failed(
     assert figure.detail == "the batch-only configuration was not measured again"
 
 
+def test_a_winner_that_was_proven_beside_no_rate_of_the_baseline(make_study: Make) -> None:
+    result = make_study()
+    record, baseline = result.recommendation.record, result.recommendation.baseline
+    assert record is not None and baseline is not None and baseline.measurement is not None
+    silent = replace(baseline.measurement, throughput_items_per_s=None)
+    alone = replace(
+        result.recommendation,
+        status="unconfirmed",
+        record=replace(record, phase="confirm"),
+        baseline=replace(baseline, measurements=(silent,)),
+        against_baseline=None,
+    )
+    shown = replace(result, recommendation=alone)
+    assert "the limit holds; by how much it gains is not known" in status_meaning(shown)
+    gain = next(f for f in figures(shown) if "baseline" in f.name)
+    assert (gain.figure, gain.detail) == ("unknown", "the baseline's throughput is not known")
+    searched = replace(alone, record=replace(record, phase="search"))
+    assert "search alone" in status_meaning(replace(result, recommendation=searched))
+
+
 def test_the_trust_line_says_what_an_open_limit_needs(make_trial: Trial) -> None:
     record = make_trial(Config())
     assert record.measurement is not None and trust_text(record) == "quiet"
