@@ -124,7 +124,7 @@ class TestUnderArrivals:
         assert not any("short trial" in note for note in basics.notes)
         facts = replace(basics.result.facts, origin="measured")
         noisy = replace(basics.full.measurement, trust="noisy: a neighbour")
-        record = replace(basics.full.record, phase="search", measurement=noisy)
+        record = replace(basics.full.record, phase="search", measurements=(noisy,))
         once, why = doubts(replace(basics.full, record=record), replace(basics.result, facts=facts))
         assert "not measured again" in once and why.endswith("is noisy: a neighbour")
 
