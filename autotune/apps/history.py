@@ -21,6 +21,8 @@ MAX_ENTRIES = 1000
 """Runs that are kept, the newest; a quarter more may gather before the oldest go."""
 
 MAX_BYTES = 16 * 2**20
+MAX_TIME_S = 2.0**35  # about the year 3058
+MAX_RATIO = 1e9
 
 
 def remember(result: CompareResult, studies_dir: Path) -> Path:
@@ -62,10 +64,22 @@ def read_history(studies_dir: Path) -> list[GateEntry]:
     entries = []
     for line in lines:
         try:
-            entries.append(from_json_dict(GateEntry, json.loads(line)))
+            entry = from_json_dict(GateEntry, json.loads(line))
         except (ValueError, TypeError, AttributeError, RecursionError, UsageError):
             continue
+        if _can_be(entry):
+            entries.append(entry)
     return entries
+
+
+def _can_be(entry: GateEntry) -> bool:
+    """Whether its time is one, and its figures can be drawn."""
+    figures = [x for x in (entry.ratio, *(entry.ci95 or ())) if x is not None]
+    return (
+        0 <= entry.at_s < MAX_TIME_S
+        and all(0 < x < MAX_RATIO for x in figures)
+        and 0 < entry.tolerance < 1
+    )
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -47,7 +47,11 @@ def test_every_gate_adds_a_line_and_writes_the_page(tmp_path: Path) -> None:
 def test_half_a_line_and_foreign_ones_are_passed_over(tmp_path: Path) -> None:
     remember(result(), tmp_path)
     path = tmp_path / FOLDER / LINES
-    path.write_text(path.read_text() + '[]\n7\n{"at_s": "x"}\n{"at_s": 1.0, "a": "ra')
+    sound = json.loads(path.read_text())
+    odd = [{"at_s": 1e300}, {"status": "odd"}, {"ratio": -1.0}, {"ci95": [0.5, 1e308]}]
+    lines = "".join(f"{json.dumps({**sound, **change})}\n" for change in (*odd, {"tolerance": 7.0}))
+    end = '[]\n7\n{"at_s": "x"}\n{"at_s": 1.0, "a": "ra'
+    path.write_text(path.read_text() + lines + end)
     remember(result(at_s=2e9), tmp_path)
     assert [entry.at_s for entry in read_history(tmp_path)] == [1e9, 2e9]
 
