@@ -40,6 +40,7 @@ from autotune.workloads import WORKLOADS
 MAX_RESTARTS = 20  # of a worker that is killed again and again
 POLL_S = 0.2
 STOP_S = 15.0  # to end a trial in good order
+ORPHAN_S = 3.0  # that a worker may take to stop once the tool is gone
 MAX_SAID = 5  # lines of a worker that are passed on
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); import autotune.apps.member as m; m.main()"
@@ -187,9 +188,11 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _end_with_parent() -> None:
-    """Stop in good order when the other end of the standard input is gone."""
+    """Stop when the other end of the standard input is gone: in good order, if that is soon."""
     os.read(0, 1)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_S)
+    os._exit(1)  # what holds it up may be the storage; whoever comes next tidies up
 
 
 def work(task: Task) -> Ended:

@@ -70,11 +70,13 @@ def _to_plain(value: Any) -> Any:
 
 def _from_plain(kind: Any, data: Any, where: str) -> Any:
     """`data` as a value of the annotation `kind`; `where` names it in messages."""
+    if type(data) is kind:
+        return data
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _record_from_plain(kind, data, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
-    origin, args = get_origin(kind), get_args(kind)
+    origin, args = _parts(kind)
     if origin in (Union, types.UnionType):
         return _union_from_plain(args, data, where)
     if origin is Literal:
@@ -138,6 +140,11 @@ def _scalar_from_plain(kind: Any, data: Any, where: str) -> Any:
     if isinstance(kind, type) and type(data) is kind:
         return data
     raise TypeError(f"{where} is {data!r}, expected {getattr(kind, '__name__', kind)}")
+
+
+@lru_cache(maxsize=256)
+def _parts(kind: Hashable) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(kind), get_args(kind)
 
 
 @lru_cache(maxsize=64)
