@@ -117,13 +117,16 @@ def framework_device(name: str) -> str:
 def collective_backend(kind: str) -> str:
     """torch's backend for several devices of a kind that work together.
 
+    Beside an accelerator's own one for what lies on the host: pickled objects, small agreements.
+
     Raises:
         UsageError: There is none.
     """
     backend = device_kind(kind).collectives
     if not backend:
         raise UsageError(f"device {kind}: there is no backend for several of them together")
-    return backend
+    host = device_kind("cpu").collectives
+    return backend if kind == "cpu" else f"cpu:{host},{kind}:{backend}"
 
 
 def _first_usable() -> tuple[DeviceInfo, ...]:
