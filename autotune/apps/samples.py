@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES = 2**30  # of a file's arrays; what is written has some megabytes
 MAX_ITEMS = 10**9  # of a call
+_WHOLE = ("window", "instance", "item_count", "switch_count", "fault_count", "first_request",
+          "token_count")  # fmt: skip
 MAX_QUOTED = 200  # characters of what numpy says
 _DAMAGE = (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile, zlib.error,
            RuntimeError)  # fmt: skip
@@ -123,7 +125,8 @@ def _check(samples: Samples) -> None:
     arrays = {name: getattr(samples, name) for name in SAMPLE_ARRAYS}
     count = samples.end_s.size
     for name, array in arrays.items():
-        if array is not None and (array.shape != (count,) or array.dtype.kind not in "if"):
+        kinds = "i" if name in _WHOLE else "if"
+        if array is not None and (array.shape != (count,) or array.dtype.kind not in kinds):
             raise ValueError(f"{name} has the shape {array.shape} and type {array.dtype}")
         if array is not None and name != "tpot_s" and not np.isfinite(array).all():
             raise ValueError(f"{name} has numbers that are none")
