@@ -51,9 +51,9 @@ def space_of(*overrides: str) -> Resolved:
     return resolve(autotune.load_space("pipeline.yaml", ["device=cpu", *overrides]))
 
 
-def sleeping(items: int) -> Resolved:
-    """Stages that sleep half a millisecond per item and layer."""
-    options = "{layers: 8, seconds_per_item: 0.001}"
+def sleeping(items: int, seconds_per_item: float) -> Resolved:
+    """Eight layers that sleep so long per item, forward and twice backward."""
+    options = f"{{layers: 8, seconds_per_item: {seconds_per_item}}}"
     return space_of(
         "workload.model=sleeping",
         f"workload.options={options}",
@@ -74,7 +74,7 @@ def measured(config: Config, resolved: Resolved, launcher: Launcher, plan: Plan)
 
 def bubbles(arguments: argparse.Namespace) -> int:
     """Measured bubbles against their formulas, then two probes against all counts."""
-    resolved = sleeping(64)
+    resolved = sleeping(64, arguments.seconds_per_item)
     worst = 0.0
     with Launcher() as launcher:
         for stages in (2, 4):
@@ -342,6 +342,8 @@ def main(words: Sequence[str] | None = None) -> int:
         part = parts.add_parser(function.__name__)
         part.set_defaults(function=function)
         part.add_argument("--seeds", type=int, default=20)
+        if function is bubbles:
+            part.add_argument("--seconds-per-item", type=float, default=0.002)
         if function is losses:
             part.add_argument("--tries", type=int, default=20)
             part.add_argument("--seed", type=int, default=0)
