@@ -21,7 +21,7 @@ import psutil
 
 from autotune.core.clock import MonotonicClock
 from autotune.core.diagnosis import Inspection
-from autotune.core.errors import TrialError
+from autotune.core.errors import CompileError, TrialError, UsageError
 from autotune.core.pipeline import Pass
 from autotune.core.records import Answers, GroupSpec, Plan, Reported, Result, Samples
 from autotune.devices import device_kind
@@ -368,13 +368,16 @@ class RanksSession(ProcessSession):
         """Refuse what surely does not fit, where the model's sizes are known.
 
         Raises:
-            OutOfMemory: It does not fit.
+            OutOfMemory: It does not fit. CompileError: The model cannot be split like that.
         """
         spec = self._spec
         known = self._launcher.references.get(_reference_key(spec))
         if known is None:
             return
-        needed = least_bytes(spec.config, known, dict(spec.workload.options))
+        try:
+            needed = least_bytes(spec.config, known, dict(spec.workload.options))
+        except UsageError as error:  # of this configuration alone: its ranks would say the same
+            raise CompileError(str(error)) from None
         on_host = len(set(spec.devices)) < len(spec.devices)
         free = spec.traits.get("memory_free_bytes")
         if on_host or free is None:

@@ -50,7 +50,7 @@ def test_a_report_that_cannot_be_written_leaves_the_study_and_nothing_else(
     place = Path("studies/small")
     (place / "report.html").mkdir(parents=True)
     for write in (lambda: run(load_space(space_file(), SHORT)), lambda: report("small")):
-        with pytest.raises(StorageError, match=r"report\.html: .* autotune show small prints it"):
+        with pytest.raises(StorageError, match=r"report\.html is .* autotune show small prints it"):
             write()
         assert show("small").trial_count == 2
         assert not list(place.glob(".report*"))
@@ -58,7 +58,7 @@ def test_a_report_that_cannot_be_written_leaves_the_study_and_nothing_else(
 
 def test_a_note_of_the_storage_that_cannot_be_written_is_said(space_file: SpaceFile) -> None:
     Path("studies/small/storage.txt").mkdir(parents=True)
-    with pytest.raises(StorageError, match=r"storage\.txt: Is a directory"):
+    with pytest.raises(StorageError, match=r"storage\.txt is a directory"):
         run(load_space(space_file(), [*SHORT, "storage=sqlite:///s.db"]))
 
 

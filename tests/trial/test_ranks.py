@@ -124,8 +124,10 @@ def test_a_wrong_split_is_caught(launcher):
         assert summarise(session.measure(STEPS)).pipeline.gradient_difference <= 1e-5
     with pytest.raises(WrongOutput, match=r"in the pipeline and .* without"):
         open_session(own("shifted"), launcher)
-    with pytest.raises(CompileError, match=r"rank .: stage_split=3-2 has 5 layers"):
-        open_session(own("right", stage_split="3-2"), launcher)
+    with Launcher() as fresh:
+        for one in (launcher, fresh):  # the model's layers are known to it, and not yet
+            with pytest.raises(CompileError, match=r"stage_split=3-2 has 5 layers"):
+                open_session(own("right", stage_split="3-2"), one)
 
 
 @pytest.mark.parametrize(("how", "error"), [("raise", TrialCrashed), ("allocate", OutOfMemory)])
