@@ -24,10 +24,17 @@ MAX_RESERVE_SHARE = 0.5  # of a budget of time
 
 
 def reserve_s(space: SearchSpace, records: Sequence[TrialRecord] = ()) -> float:
-    """Seconds to keep of the budget of time for the confirmation, at most half of it."""
-    wanted_s = proof_s(space, open_cost_s(records))
-    budget_s = space.budget.time_s
-    return wanted_s if budget_s is None else min(wanted_s, MAX_RESERVE_SHARE * budget_s)
+    """Seconds to keep of the budget of time for the confirmation, at most half of it.
+
+    Nothing is kept where trials have shown that not even the shortest confirmation fits into that
+    half: the search has the whole time then.
+    """
+    open_s = open_cost_s(records)
+    wanted_s = proof_s(space, open_s)
+    if space.budget.time_s is None:
+        return wanted_s
+    most_s = MAX_RESERVE_SHARE * space.budget.time_s
+    return 0.0 if records and _shortest_s(2, open_s) > most_s else min(wanted_s, most_s)
 
 
 def proof_s(space: SearchSpace, open_s: float) -> float:
@@ -83,8 +90,11 @@ class Schedule:
 
 def least_s(entrants: Sequence[Entrant]) -> float:
     """Seconds that the shortest confirmation of the best of them takes, beside the baseline."""
-    open_s = open_cost_s([e.record for e in entrants])
-    return MIN_ROUNDS * min(2, len(entrants)) * (2 * MIN_WINDOW_S + open_s) / FILL_SHARE
+    return _shortest_s(min(2, len(entrants)), open_cost_s([e.record for e in entrants]))
+
+
+def _shortest_s(entrants: int, open_s: float) -> float:
+    return MIN_ROUNDS * entrants * (2 * MIN_WINDOW_S + open_s) / FILL_SHARE
 
 
 def _wanted_s(entrant: Entrant, objective: Objective, options: Confirm) -> float:

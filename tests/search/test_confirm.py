@@ -196,6 +196,16 @@ class TestBudget:
         )
         assert reserve_s(space, [costly]) == pytest.approx(5 * (20 + 6 * 3.0))
 
+    def test_nothing_is_reserved_where_no_confirmation_fits_the_half(self) -> None:
+        costly = replace(
+            record_of(0, BASE), cost_s=5.0, measurements=(Measurement(duration_s=2.0),)
+        )
+        space = make_space(confirm=Confirm(top=3, duration_s=20.0))
+        shortest_s = 2 * MIN_ROUNDS * (0.5 + 3.0) / 0.9
+        for time_s, kept_s in ((2.02 * shortest_s, 1.01 * shortest_s), (1.98 * shortest_s, 0.0)):
+            budget = Budget(time_s=time_s)
+            assert reserve_s(replace(space, budget=budget), [costly]) == pytest.approx(kept_s)
+
     def durations(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
         seen: list[float] = []
         inner = rounds.run_round
