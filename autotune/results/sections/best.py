@@ -6,8 +6,14 @@ from collections.abc import Callable
 
 from autotune.core.records import Measurement, TrialRecord
 from autotune.results import words
-from autotune.results.curves import figure, is_proof, latency_metric
+from autotune.results.curves import is_proof
 from autotune.results.document import Column, Row, Section, Table
+from autotune.results.sections.figures import (
+    THROUGHPUT,
+    latency_and_memory_cells,
+    latency_and_memory_columns,
+    throughput_cell,
+)
 from autotune.results.sections.settings import setting_cells, setting_columns
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import measurement_of
@@ -22,7 +28,6 @@ def best_configurations(result: StudyResult) -> Section | None:
     ranked = result.proven_ranking.ranked[:TOP]
     if not ranked or result.front:
         return None
-    metric = latency_metric(result)
     told = {
         name: text
         for name, text in _DEVICE.items()
@@ -31,10 +36,9 @@ def best_configurations(result: StudyResult) -> Section | None:
     columns = (
         Column(name="#"),
         *setting_columns(result),
-        Column(name="throughput", unit="items/s"),
+        THROUGHPUT,
         Column(name="95 % interval", kind="number range"),
-        Column(name=words.metric_label(metric), unit="ms"),
-        Column(name="peak memory", unit="MiB"),
+        *latency_and_memory_columns(result),
         *(Column(name=name) for name in told),
         Column(name="limits", kind="outcome"),
         Column(name="rests on", kind="short"),
@@ -61,15 +65,13 @@ def _caption(result: StudyResult, count: int, told: bool) -> str:
 
 def _row(place: int, record: TrialRecord, result: StudyResult, told: list[Told]) -> Row:
     measurement = measurement_of(record)
-    latency, memory = figure(record, latency_metric(result)), measurement.memory_peak_bytes
     interval = measurement.throughput_ci95_items_per_s
     cells = (
         str(place),
         *setting_cells(result, record.config),
-        words.metric_text("throughput", figure(record, "throughput")).removesuffix("/s"),
+        throughput_cell(record),
         words.rate_interval_text(interval).removesuffix("/s") if interval else "",
-        "" if latency is None else f"{latency * 1e3:,.3f}",
-        "" if memory is None else f"{memory / 2**20:,.0f}",
+        *latency_and_memory_cells(record, result),
         *(text(measurement) for text in told),
         words.outcome_text(record.verdict.outcome),
         "the proof" if is_proof(record) else "one trial",

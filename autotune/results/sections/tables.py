@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Comparison, TrialRecord
-from autotune.core.units import format_duration, format_rate
+from autotune.core.units import format_duration
 from autotune.results import words
-from autotune.results.curves import anchor, figure, latency_metric
+from autotune.results.curves import anchor
 from autotune.results.document import Column, Paragraph, Row, Section, Table, Verbatim
 from autotune.results.gain import interval95
 from autotune.results.ranking import is_batch_only
+from autotune.results.sections.figures import (
+    THROUGHPUT,
+    latency_and_memory_cells,
+    latency_and_memory_columns,
+    throughput_cell,
+)
 from autotune.results.sections.settings import setting_cells, setting_columns
 from autotune.results.study_result import StudyResult
 from autotune.results.summary import AGAIN
@@ -26,14 +32,12 @@ def every_trial(result: StudyResult) -> Section:
 
 
 def _trials_table(result: StudyResult) -> Table:
-    metric = latency_metric(result)
     columns = (
         Column(name="#"),
         Column(name="outcome", kind="outcome"),
         *setting_columns(result),
-        Column(name="throughput", unit="items/s"),
-        Column(name=words.metric_label(metric), unit="ms"),
-        Column(name="peak memory", unit="MiB"),
+        THROUGHPUT,
+        *latency_and_memory_columns(result),
         Column(name="cost", unit="s"),
         Column(name="reason", kind="text"),
     )
@@ -43,7 +47,8 @@ def _trials_table(result: StudyResult) -> Table:
             str(record.number),
             words.outcome_text(record.verdict.outcome),
             *setting_cells(result, record.config),
-            *_figures(record, metric),
+            throughput_cell(record),
+            *latency_and_memory_cells(record, result),
             f"{record.cost_s:.2f}",
             _remark(record),
         )
@@ -98,7 +103,6 @@ def the_proof(result: StudyResult) -> Section:
 
 def _proof_table(result: StudyResult, again: str) -> Table:
     recommendation = result.recommendation
-    metric = latency_metric(result)
     against = {
         c.config: c for c in recommendation.comparisons if c.reference == result.facts.baseline
     }
@@ -107,9 +111,8 @@ def _proof_table(result: StudyResult, again: str) -> Table:
         Column(name="role", kind="role"),
         Column(name="configuration", kind="text settings"),
         Column(name="verdict", kind="outcome"),
-        Column(name="throughput", unit="items/s"),
-        Column(name=words.metric_label(metric), unit="ms"),
-        Column(name="peak memory", unit="MiB"),
+        THROUGHPUT,
+        *latency_and_memory_columns(result),
         Column(name="against the baseline", unit="95 % interval" if has_interval else ""),
         Column(name="why it is not recommended", kind="text"),
     )
@@ -119,7 +122,8 @@ def _proof_table(result: StudyResult, again: str) -> Table:
                 _role(record, result),
                 Verbatim(words.config_text(record.config, result.searched or ("batch_size",))),
                 words.outcome_text(record.verdict.outcome),
-                *_figures(record, metric),
+                throughput_cell(record),
+                *latency_and_memory_cells(record, result),
                 _ratio_cell(record, against.get(record.config), result),
                 _why_not(record, result),
             ),
@@ -147,16 +151,6 @@ def _proof_caption(result: StudyResult, again: str, comparisons: Sequence[Compar
         else "in turns with the baseline, since both did not fit at once"
     )
     return f"{how}, {beside}: {pairs} pairs, {format_duration(seconds)} in all."
-
-
-def _figures(record: TrialRecord, metric: str) -> tuple[str, str, str]:
-    throughput, latency = figure(record, "throughput"), figure(record, metric)
-    memory = figure(record, "memory_peak")
-    return (
-        "" if throughput is None else format_rate(throughput).removesuffix("/s"),
-        "" if latency is None else f"{latency * 1e3:,.3f}",
-        "" if memory is None else f"{memory / 2**20:,.0f}",
-    )
 
 
 def _ratio_cell(record: TrialRecord, comparison: Comparison | None, result: StudyResult) -> str:
