@@ -33,15 +33,8 @@ from autotune.measure.engine import (
 )
 from autotune.measure.load import Serve
 from autotune.measure.queueing import ServiceTimes, simulate
-from autotune.measure.rate import (
-    STEP_UP,
-    Evidence,
-    Finding,
-    RateGoal,
-    conclude,
-    evaluate,
-    next_plan,
-)
+from autotune.measure.rate import STEP_UP, Evidence, Finding, conclude, evaluate, next_plan
+from autotune.measure.rate_target import RateGoal
 
 BATCH_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 INSTANCE_COUNTS = (1, 2)

@@ -37,7 +37,7 @@ from autotune.apps.run import run
 from autotune.core.records import Config
 from autotune.measure.capacity import Queued, devices_for
 from autotune.measure.queueing import ServiceTimes
-from autotune.measure.rate import RateGoal, limit_rate
+from autotune.measure.rate_target import RateGoal, limit_rate
 from autotune.results.fleet import FleetPlan
 from autotune.space.loader import load_space
 from autotune.workloads.simulated import COST_MODELS, DEFAULT_NOISE, STALL_FACTOR, STALL_SHARE

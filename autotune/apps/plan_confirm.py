@@ -22,7 +22,8 @@ from autotune.measure.load_table import Row, steps
 from autotune.measure.noise import QUIET
 from autotune.measure.paired import LOOKS, Rule, judge_pairs
 from autotune.measure.pooling import pooled
-from autotune.measure.rate import Evidence, RateGoal, evaluate, known, window_plan
+from autotune.measure.rate import Evidence, evaluate, known, window_plan
+from autotune.measure.rate_target import RateGoal
 from autotune.measure.scaling import CONFIDENCE, ScalePoint, fit_scaling
 from autotune.measure.summary import summarise
 from autotune.measure.tail import Status

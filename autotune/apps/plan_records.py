@@ -15,7 +15,7 @@ from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Floats, Ints, Load, Measurement, TrialRecord
 from autotune.measure.capacity import Queued
 from autotune.measure.queueing import ServiceTimes
-from autotune.measure.rate import RateGoal
+from autotune.measure.rate_target import RateGoal
 from autotune.measure.scaling import ScalePoint, Scaling, fit_scaling
 from autotune.results.study_result import StudyResult
 from autotune.results.words import limit_text, metric_label

@@ -16,7 +16,7 @@ import numpy as np
 from autotune.core.records import Floats, Load
 from autotune.measure.arrivals import arrival_times
 from autotune.measure.queueing import ServiceTimes, simulate
-from autotune.measure.rate import RateGoal, limit_rate
+from autotune.measure.rate_target import RateGoal, limit_rate
 from autotune.measure.scaling import Scaling
 from autotune.measure.tail import quantile
 

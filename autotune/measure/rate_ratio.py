@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from autotune.core.records import Floats, Ints
 from autotune.measure.queueing import ServiceTimes
-from autotune.measure.rate import RateGoal, limit_rate
+from autotune.measure.rate_target import RateGoal, limit_rate
 from autotune.measure.server_rate import calibrated
 
 MIN_CALLS = 20  # a round with fewer says nothing of slow calls

@@ -19,16 +19,14 @@ from autotune.measure.queueing import ServiceTimes
 from autotune.measure.rate import (
     Evidence,
     Finding,
-    RateGoal,
-    binding,
     check_plan,
     conclude,
     evaluate,
     known,
     next_plan,
-    simulated_latency_s,
 )
 from autotune.measure.rate_ratio import Calls
+from autotune.measure.rate_target import RateGoal, binding, simulated_latency_s
 from autotune.measure.server_rate import MAX_BURST, severity_s
 from autotune.measure.summary import summarise
 from autotune.measure.tail import quantile

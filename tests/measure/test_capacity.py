@@ -11,7 +11,7 @@ import pytest
 from autotune.measure.capacity import Fleet, Queued, devices_for
 from autotune.measure.load_table import HYSTERESIS, LEVELS, load_table, steps, watch_s
 from autotune.measure.queueing import ServiceTimes
-from autotune.measure.rate import RateGoal
+from autotune.measure.rate_target import RateGoal
 from autotune.measure.scaling import ScalePoint, fit_scaling
 
 LIMIT_S = 0.010

@@ -10,7 +10,8 @@ from open_server import CallTime, jittered, run_open, serve_of
 from autotune.core.clock import VirtualClock
 from autotune.core.records import InstanceFacts, Plan, Samples
 from autotune.measure.engine import items_of_calls, run_windows, to_samples
-from autotune.measure.rate import MAX_RATES, Evidence, RateGoal, conclude, evaluate, next_plan
+from autotune.measure.rate import MAX_RATES, Evidence, conclude, evaluate, next_plan
+from autotune.measure.rate_target import RateGoal
 
 GOAL = RateGoal(limit_s=20e-3, max_batch=16, window_s=20.0)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autotune.measure.queueing import ServiceTimes
-from autotune.measure.rate import RateGoal, limit_rate
 from autotune.measure.rate_ratio import Calls, pair_ratios, round_rates
+from autotune.measure.rate_target import RateGoal, limit_rate
 from autotune.measure.ratio import geometric_mean, ratio_interval
 
 GOAL = RateGoal(limit_s=20e-3, max_batch=16)
