@@ -14,12 +14,16 @@ from dataclasses import dataclass, fields, replace
 from autotune.devices.readings import Reading
 
 MAX_CHARS = 1_000_000
+MAX_LINE_CHARS = 1000  # what is longer is no line of it
 MAX_CHIPS = 4096
 _MB = 2**20
 _PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _ABSENT = ("NA", "N/A", "-", "")
 _MAX_FIGURE = 1e15  # beyond this a figure is a fault of the text
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_COMMAND = re.compile(r"\s*#|.*\bnpu-smi info\b")  # of a transcript, with any prompt
+_OTHER_CHIPS = ("mcu", "3559")  # of the board: its controller, its processor
 
 
 class NotUnderstoodError(ValueError):
@@ -53,12 +57,13 @@ def parse(text: str) -> tuple[Chip, ...]:
     """
     if len(text) > MAX_CHARS:
         raise NotUnderstoodError(f"{len(text)} characters; at most {MAX_CHARS} are read")
-    if re.search(r"\|\s*NPU\s+Name", text):
-        chips = tuple(_table(text))
-    elif re.search(r"^\s*NpuID\(Idx\)", text, re.MULTILINE):
-        chips = tuple(_watch(text))
+    lines = [_COLOURS.sub("", line) for line in text.splitlines() if len(line) <= MAX_LINE_CHARS]
+    if any(_is_head(_cells(line)) for line in lines):
+        chips = tuple(_table(lines))
+    elif any(line.lstrip().startswith("NpuID(Idx)") for line in lines):
+        chips = tuple(_watch(lines))
     else:
-        chips = tuple(_merged(_keys(text)))
+        chips = tuple(_merged(_keys(lines)))
     if not chips:
         raise NotUnderstoodError(
             "no chip in it: neither a table with NPU and Name, nor 'NPU ID : n', nor NpuID(Idx)"
@@ -75,23 +80,43 @@ def version_of(text: str) -> str | None:
 # --- npu-smi info ------------------------------------------------------------------------------
 
 
-def _table(text: str) -> Iterator[Chip]:
-    """Two lines per chip, each of three cells; the second header tells the memories' columns."""
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _is_head(cells: Sequence[str]) -> bool:
+    """True for the first line of the chips' header: "NPU   Name | ...", "NPU ID | Name | ..."."""
+    words = [word for cell in cells[:2] for word in cell.split()]
+    return words[:2] == ["NPU", "Name"] or words[:3] == ["NPU", "ID", "Name"]
+
+
+def _table(lines: Iterable[str]) -> Iterator[Chip]:
+    """Two lines per chip; the second header tells the memories' columns.
+
+    Where a card is one chip (since npu-smi 25.6) its number and its name have a cell each, and
+    the second line begins with two empty ones.
+    """
     memories: tuple[str, ...] = ("Memory-Usage",)
     above: list[str] | None = None
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+    has_chips = True
+    for line in lines:
+        cells = _cells(line)
+        if _is_head(cells):
+            has_chips = cells[0] != "NPU ID"
+        if not has_chips and len(cells) == 4:
+            cells = [f"{cells[0]} {cells[1]}".strip(), *cells[2:]]
         if len(cells) != 3:
             above = None
             continue
-        if "AICore" in cells[2]:
+        if "-Usage(MB)" in cells[2]:
             memories = tuple(re.findall(r"(\S*-Usage)", cells[2]))
         words = cells[0].split()
-        if not words or not words[0].isdecimal():
+        is_second = above is not None and (has_chips or not words)
+        if words and not words[0].isdecimal():
             above = None  # a header, a process table
-        elif above is None:
+        elif words and not is_second:
             above = cells
-        else:
+        elif above is not None and is_second:
             chip = _two_lines(above, cells, memories)
             above = None
             if chip is not None:
@@ -100,9 +125,9 @@ def _table(text: str) -> Iterator[Chip]:
 
 def _two_lines(above: Sequence[str], below: Sequence[str], memories: Sequence[str]) -> Chip | None:
     npu, name = _first_number(above[0]), " ".join(above[0].split()[1:])
-    ids = [_whole(word) for word in below[0].split()]
+    ids = [_whole(word) for word in below[0].split()] or [0]
     figures = above[2].split()
-    if npu is None or not ids or ids[0] is None or len(figures) < 2:
+    if npu is None or ids[0] is None or len(figures) < 2:
         return None
     pairs = dict(zip(memories, _PAIR.findall(below[2]), strict=False))
     used, total = _memory(pairs)
@@ -135,13 +160,14 @@ def _memory(pairs: Mapping[str, tuple[str, str]]) -> tuple[int | None, int | Non
 # --- npu-smi info -t usages, common, memory, power, temp ---------------------------------------
 
 
-def _keys(text: str) -> Iterator[Chip]:
+def _keys(lines: Iterable[str]) -> Iterator[Chip]:
     """Lines of "Key : Value"; a chip's figures stand before or behind its "Chip ID"."""
     npu: int | None = None
     figures: dict[str, str] = {}
-    for key, value in [*_pairs(text), ("NPU ID", "end")]:
-        is_second = key == "Chip ID" and "Chip ID" in figures
-        if key == "NPU ID" or is_second or (key == "Chip Name" and "Chip ID" in figures):
+    for key, value in [*_pairs(lines), ("NPU ID", "end")]:
+        # Behind its number the next chip begins with a key that this one had, or with a name.
+        is_next = "Chip ID" in figures and (key in figures or key == "Chip Name")
+        if key == "NPU ID" or is_next:
             if npu is not None and (chip := _of_keys(npu, figures)) is not None:
                 yield chip
             figures = {}
@@ -160,21 +186,21 @@ def _merged(chips: Iterable[Chip]) -> Iterable[Chip]:
     return found.values()
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        if line.lstrip().startswith("#"):
-            # A transcript's command; what follows may be of another question.
+def _pairs(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        if _COMMAND.match(line):
+            # What follows may be of another question.
             match = re.search(r"-i\s+(\d+)", line)
             yield ("NPU ID", match.group(1) if match else "end")
             continue
         key, colon, value = line.partition(":")
         if colon and key.strip():
-            yield re.sub(r"\(.*?\)", "", key).strip(), value.strip()
+            yield re.sub(r"\([^()]*\)", "", key).strip(), value.strip()
 
 
 def _of_keys(npu: int, figures: Mapping[str, str]) -> Chip | None:
-    if figures.get("Chip Name", "") == "MCU":
-        return None  # the board's controller, no chip to compute on
+    if figures.get("Chip Name", "").casefold() in _OTHER_CHIPS:
+        return None
     known = {key.casefold(): value for key, value in figures.items()}
     capacity = _figure(known.get("hbm capacity", "")) or _figure(known.get("ddr capacity", ""))
     used = known.get("hbm usage rate", "") if _figure(known.get("hbm capacity", "")) else ""
@@ -199,11 +225,11 @@ def _of_keys(npu: int, figures: Mapping[str, str]) -> Chip | None:
 # --- npu-smi info watch ------------------------------------------------------------------------
 
 
-def _watch(text: str) -> Iterator[Chip]:
+def _watch(lines: Iterable[str]) -> Iterator[Chip]:
     """A header and then a line of figures each time; the last line of each chip counts."""
     names: list[str] = []
     last: dict[tuple[int, int], Chip] = {}
-    for line in text.splitlines():
+    for line in lines:
         if line.lstrip().startswith("NpuID"):
             heads = re.findall(r"([^()]+)\([^()]*\)", line)
             names = [head.strip().casefold() for head in heads]
@@ -212,14 +238,14 @@ def _watch(text: str) -> Iterator[Chip]:
         if len(words) != len(names):
             continue
         row = dict(zip(names, words, strict=True))
-        npu, chip = _whole(row.get("npuid", "")), _whole(row.get("chipid", ""))
+        npu, chip = _whole(row.get("npuid", "")), _whole(row.get("chipid", "0"))
         if npu is None or chip is None:
             continue
         last[npu, chip] = Chip(
             npu=npu,
             chip=chip,
             reading=Reading(
-                utilisation_ratio=_share(row.get("ai core", "")),
+                utilisation_ratio=_share(row.get("ai core", row.get("npu util", ""))),
                 temperature_c=_figure(row.get("temp", "")),
                 power_w=_figure(row.get("pwr", "")),
             ),

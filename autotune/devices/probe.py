@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.devices.outside import ask
+
 PROBE_LIMIT_S = 60.0
 REASON_LIMIT = 300  # characters of a vendor's message that are shown
 _MARK = "autotune-probe:"  # before the answer, as vendors' packages print
@@ -37,27 +39,22 @@ def probe(target: str, *arguments: str, limit_s: float = PROBE_LIMIT_S) -> Probe
     Args:
         target: "module:function"; it takes the arguments and returns plain data.
     """
-    child = subprocess.Popen(
-        [sys.executable, "-m", "autotune.devices.probe", target, *arguments],
-        env=_environment(os.environ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
     try:
-        printed, errors = child.communicate(timeout=limit_s)
+        done = ask(
+            [sys.executable, "-m", "autotune.devices.probe", target, *arguments],
+            limit_s=limit_s,
+            environment=_environment(os.environ),
+        )
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
         return Probed(failure=f"it did not answer within {limit_s:g} s")
-    answers = [line for line in printed.decode("utf-8", "replace").splitlines() if _MARK in line]
-    if child.returncode == 0 and answers:
+    printed = done.stdout.decode("utf-8", "replace").splitlines()
+    answers = [line for line in printed if _MARK in line]
+    if done.returncode == 0 and answers:
         return Probed(answer=json.loads(answers[-1].partition(_MARK)[2]))
-    if child.returncode < 0:
-        return Probed(failure=f"the probe ended by {signal.Signals(-child.returncode).name}")
-    lines = errors.decode("utf-8", "replace").strip().splitlines()
-    return Probed(failure=_last_words(lines) or f"exit status {child.returncode}")
+    if done.returncode < 0:
+        return Probed(failure=f"the probe ended by {signal.Signals(-done.returncode).name}")
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return Probed(failure=_last_words(lines) or f"exit status {done.returncode}")
 
 
 def _last_words(lines: list[str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from autotune.devices.cnmon import parse as parse_cnmon
 from autotune.devices.npu_smi import parse as parse_npu_smi
+from autotune.devices.outside import ask
 from autotune.devices.readings import Meter, Reading, together
 
 VISIBLE = {
@@ -148,13 +149,14 @@ def _npu(index: int) -> Meter | None:
     if shutil.which("npu-smi") is None:
         return None
 
-    physical_id = physical_number("npu", index)
+    place = physical_number("npu", index)
 
     def read() -> Reading:
         chips = parse_npu_smi(_output("npu-smi", "info"))
-        by_id = {chip.physical_id: chip for chip in chips if chip.physical_id is not None}
-        # In a container the only chip may be another one by its id.
-        return (by_id.get(physical_id) or chips[index if by_id else physical_id]).reading
+        # The framework numbers what is there, in the order of the driver's ids: a container may
+        # have only some of a machine's chips.
+        ordered = sorted(chips, key=lambda chip: chip.physical_id or 0)
+        return ordered[place if place < len(ordered) else index].reading
 
     return read
 
@@ -220,11 +222,6 @@ def tool_output(*words: str) -> str | None:
 
 
 def _output(*words: str) -> str:
-    done = subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=TOOL_LIMIT_S,
-        check=True,
-    )
+    done = ask(words, limit_s=TOOL_LIMIT_S)
+    done.check_returncode()
     return done.stdout.decode("utf-8", errors="replace")

@@ -63,12 +63,73 @@ COMMON = """\
         Temperature(C)                 : 36
         Power Dissipation(W)           : 13.3
 """
+# The controller's name in small letters, and a chip of its own behind it.
+COMMON_OF_TWO = """\
+$ npu-smi info -t common -i 7
+        NPU ID                         : 7
+        Chip Count                     : 2
+
+        Chip ID                        : 0
+        Aicore Usage Rate(%)           : 70
+        Temperature(C)                 : 66
+        NPU Real-time Power(W)         : 331.1
+
+        Chip ID                        : 1
+        Aicore Usage Rate(%)           : 6
+        Temperature(C)                 : 46
+        NPU Real-time Power(W)         : 130.4
+
+        Chip Name                      : mcu
+        Temperature(C)                 : 58
+        NPU Real-time Power(W)         : 13.4
+"""
+TEMPERATURES = """\
+        NPU ID                         : 3
+        Chip Count                     : 2
+
+        NPU Temperature (C)            : 45
+        Chip ID                        : 0
+
+        NPU Temperature (C)            : 47
+        Chip ID                        : 1
+
+        LM75A_TE (C)                   : 36
+        Chip Name                      : MCU
+"""
+# A card is one chip: its number and its name have a column each, and there is no chip's number.
+TABLE_OF_CARDS = """\
++--------------------------------------------------------------------------------------------------+
+| npu-smi 25.7.rc1                                 Version: 25.7.rc1                               |
++--------+------------------+---------------+------------------------------------------------------+
+| NPU ID | Name             | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)  |
+|        |                  | Bus-Id        | NPU Util(%) Memory-Usage(MB)  HBM-Usage(MB)          |
++========+==================+===============+======================================================+
+| 0      | Ascend950PR      | OK            | 187.1       46                0     / 0              |
+|        |                  | 0000:01:00.0  | 12          0    / 0          6620  / 131072         |
++========+==================+===============+======================================================+
+| 6      | Ascend950PR      | Alarm         | NA          48                0     / 0              |
+|        |                  | NA            | 100         0    / 0          6056  / 131072         |
++========+==================+===============+======================================================+
++----------------+---------------+-----------------------------------------------------------------+
+| NPU ID         | Process id    | Process name        | Process memory(MB)                        |
++================+===============+=====================+===========================================+
+| 0              | 2066378       | python              | 360                                       |
+| 6              | 2066379       | python              | 361                                       |
++================+===============+=====================+===========================================+
+"""
 WATCH = """\
 NpuID(Idx)  ChipId(Idx) Pwr(W)      Temp(C)     AI Core(%)  Ctrl Cpu(%) Memory(%)   Memory BW(%)
 0           0           4.0         44          10          0           32          0
 0           0           4.5         43          90          0           32          0
 """
-SAMPLES = (TABLE_HBM, TABLE_DDR, USAGES, COMMON, WATCH)
+WATCH_OF_CARDS = """\
+NpuID(Idx)  Pwr(W)      Temp(C)     AI Core(%)  NPU Util(%)
+0           195.7       56          40          60
+"""
+SAMPLES = (
+    TABLE_HBM, TABLE_DDR, USAGES, COMMON, WATCH, TABLE_OF_CARDS, COMMON_OF_TWO, TEMPERATURES,
+    WATCH_OF_CARDS,
+)  # fmt: skip
 CARD = """\
 Card 0
     Utilization            :
@@ -119,9 +180,38 @@ def test_the_last_line_of_a_watch_counts() -> None:
     assert (chip.reading.power_w, chip.reading.utilisation_ratio) == (4.5, 0.9)
 
 
+def test_a_table_whose_cards_are_one_chip_each() -> None:
+    first, second = parse(TABLE_OF_CARDS)
+    assert (first.npu, first.chip, first.name, second.npu) == (0, 0, "Ascend950PR", 6)
+    assert (second.health, first.reading.power_w, second.reading.power_w) == ("Alarm", 187.1, None)
+    assert (first.reading.utilisation_ratio, second.reading.utilisation_ratio) == (0.12, 1.0)
+    assert first.reading.memory_used_bytes == 6620 * MB
+    assert first.reading.memory_total_bytes == 131072 * MB
+    (chip,) = parse(WATCH_OF_CARDS)
+    assert (chip.npu, chip.chip, chip.reading.utilisation_ratio) == (0, 0, 0.4)
+
+
+def test_figures_of_several_chips_of_a_card_and_not_of_its_controller() -> None:
+    first, second = (chip.reading for chip in parse(COMMON_OF_TWO))
+    assert (first.temperature_c, first.power_w, first.utilisation_ratio) == (66, 331.1, 0.7)
+    assert (second.temperature_c, second.power_w, second.utilisation_ratio) == (46, 130.4, 0.06)
+    assert [c.reading.temperature_c for c in parse(TEMPERATURES)] == [45, 47]
+
+
+def test_colours_are_no_part_of_a_word() -> None:
+    coloured = TABLE_HBM.replace("| OK  ", "| \x1b[32mOK\x1b[0m  ")
+    assert coloured != TABLE_HBM and parse(coloured) == parse(TABLE_HBM)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "npu-smi: command not found", "| NPU Name |", "x" * 2_000_000]
-)
+    "text",
+    [
+        "", "npu-smi: command not found", "| NPU Name |", "x" * 2_000_000, "\n" * 1_000_000,
+        "| NPU Name |\n| 0 a | OK | 1 2 |\n| 0 | a | " + "9" * 900_000, "NpuID(Idx)" * 99_000,
+        "(" * 1_000_000,
+    ],
+    ids=lambda text: f"{len(text)} of {text[:9]!r}",
+)  # fmt: skip
 def test_anything_else_is_not_understood(text: str) -> None:
     with pytest.raises(NotUnderstoodError, match=r"no chip in it|characters"):
         parse(text)

@@ -6,14 +6,18 @@ import os
 import stat
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
+from autotune.devices import telemetry
 from autotune.devices.readings import Reading, Watch, summed_up
 from autotune.devices.telemetry import meter_of
 
+LONG = f"9{os.getpid()}"  # seconds, by which a process of these tests is known
 TABLE = """\
 | NPU   Name      | Health | Power(W) Temp(C)   Hugepages-Usage(page)      |
 | Chip  Phy-ID    | Bus-Id | AICore(%) Memory-Usage(MB) HBM-Usage(MB)      |
@@ -88,10 +92,7 @@ def test_this_machines_processor_tells_of_itself() -> None:
 def test_an_npu_is_found_by_its_physical_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool = tmp_path / "npu-smi"
-    tool.write_text(f"#!/bin/sh\ncat <<'EOF'\n{TABLE}EOF\n")
-    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    a_tool(tmp_path, monkeypatch, f"cat <<'EOF'\n{TABLE}EOF")
     meter = meter_of("npu:1")
     assert meter is not None
     reading = meter()
@@ -99,6 +100,49 @@ def test_an_npu_is_found_by_its_physical_id(
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")  # the framework's first is the driver's 1
     shown = meter_of("npu:0")
     assert shown is not None and shown() == reading
+
+
+def test_a_container_with_some_of_the_chips_counts_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shifted = TABLE.replace("| 0     1  ", "| 0     2  ").replace("| 0     0  ", "| 0     1  ")
+    a_tool(tmp_path, monkeypatch, f"cat <<'EOF'\n{shifted}EOF")
+    second = meter_of("npu:1")  # the framework's second is the driver's 2
+    assert second is not None and second().power_w == 200.5
+
+
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [
+        ("echo fine", "fine\n"),
+        ("exit 3", None),
+        ("printf '\\377\\376 \\344\\270\\255'", "\ufffd\ufffd \u4e2d"),
+        (f"sleep {LONG} & echo fine", "fine\n"),  # what it leaves behind holds its output open
+        (f"exec sleep {LONG}", None),
+        ("while :; do echo without end; done", None),
+        (f"trap '' TERM; sleep {LONG}", None),
+    ],
+)
+def test_a_tool_may_do_anything(
+    script: str, printed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_tool(tmp_path, monkeypatch, script)
+    if printed is None:
+        monkeypatch.setattr(telemetry, "TOOL_LIMIT_S", 0.5)
+    assert telemetry.tool_output("npu-smi") == printed
+    until_s = time.monotonic() + 10.0  # a killed process takes a moment to be gone
+    while left := [
+        p for p in psutil.process_iter(["cmdline"]) if LONG in (p.info["cmdline"] or ())
+    ]:
+        assert time.monotonic() < until_s, left
+
+
+def a_tool(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """An npu-smi that does what the script says."""
+    tool = folder / "npu-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
 
 
 def test_a_gpu_is_found_by_its_own_number(monkeypatch: pytest.MonkeyPatch) -> None:
