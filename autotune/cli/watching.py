@@ -143,13 +143,18 @@ def doctor(
     ] = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Devices of this machine, what is wrong with them, and versions."""
+    """Devices of this machine, what is wrong with them, and versions.
+
+    Exit status 3: a device that was to be tried is not there, or failed.
+    """
     from autotune.apps.doctor import doctor as look
+    from autotune.core.errors import UnavailableError
 
     found = look(device, ranks) if device or ranks else look()
+    code = EXIT_OK if found.is_usable else UnavailableError.exit_code
     if as_json:
         print_json(found.to_json())
-        return EXIT_OK
+        return code
     for discovery in found.devices:
         for info in discovery.devices:
             print(f"{info.name:<12} {info.description}")
@@ -162,4 +167,4 @@ def doctor(
             print(f"{'':<12}   {check.advice}")
     for name, text in {**found.versions, "system": found.system}.items():
         print(f"{name:<12} {text or 'not installed'}")
-    return EXIT_OK
+    return code

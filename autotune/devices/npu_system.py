@@ -28,11 +28,12 @@ MOUNTS = (
 )
 TOOL = "usr/local/bin/npu-smi"
 MAX_FILE_BYTES = 64 * 1024
-_CANN_FILES = (
-    f"{ASCEND}/ascend-toolkit/latest/*-linux/ascend_toolkit_install.info",
-    f"{ASCEND}/nnrt/latest/*-linux/ascend_nnrt_install.info",
-    f"{ASCEND}/ascend-toolkit/latest/version.cfg",
-    f"{ASCEND}/cann/*-linux/ascend_toolkit_install.info",
+HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # what a sourced environment sets
+CANN_FOLDERS = ("ascend-toolkit/latest", "nnrt/latest", "cann", "cann-*")
+CANN_FILES = (
+    "*-linux/ascend_toolkit_install.info",
+    "*-linux/ascend_nnrt_install.info",
+    "version.cfg",
 )
 
 
@@ -45,10 +46,10 @@ def check_system(root: Path = ROOT, environment: Mapping[str, str] | None = None
     environment = os.environ if environment is None else environment
     return [
         _nodes(root),
-        *_container(root),
+        *_container(root, environment),
         _driver(root),
         _firmware(root),
-        _cann(root),
+        _cann(root, environment),
         _sourced(root, environment),
         _packages(),
     ]
@@ -101,8 +102,18 @@ def _nodes(root: Path) -> Check:
     return passed("device nodes", f"{len(cards)} card{'s' * (len(cards) > 1)}, {', '.join(NODES)}")
 
 
-def _container(root: Path) -> Iterator[Check]:
-    if not any((root / name).exists() for name in (".dockerenv", "run/.containerenv")):
+def _is_container(root: Path, environment: Mapping[str, str]) -> bool:
+    """By what docker, podman and Kubernetes leave; on others by a root that is an overlay."""
+    if any((root / name).exists() for name in (".dockerenv", "run/.containerenv")):
+        return True
+    mounts = _text(root / "proc/self/mounts").splitlines()
+    return "KUBERNETES_SERVICE_HOST" in environment or any(
+        line.split()[1:3] == ["/", "overlay"] for line in mounts
+    )
+
+
+def _container(root: Path, environment: Mapping[str, str]) -> Iterator[Check]:
+    if not _is_container(root, environment):
         return
     missing = [f"/{path}" for path in (*MOUNTS, TOOL) if not (root / path).exists()]
     if missing:
@@ -130,6 +141,7 @@ def _firmware(root: Path) -> Check:
     number = firmware.get("version", "")
     wanted = driver.get("compatible_version_fw", "")
     fits = _is_within(number, wanted) if wanted and number else theirs in ("", ours)
+    fits = fits or _is_within(theirs, firmware.get("compatible_version_drv", ""))
     if fits:
         return passed("firmware", f"{ours} ({number})" if number else ours)
     asks = f" and asks for {wanted}" if wanted else ""
@@ -140,13 +152,16 @@ def _firmware(root: Path) -> Check:
     )
 
 
-def _cann(root: Path) -> Check:
-    for pattern in _CANN_FILES:
-        for file in sorted(root.glob(pattern)):
-            found = _versions(file)
-            name = found.get("version") or found.get("toolkit_running_version", "")
-            if name:
-                return _with_driver(root, name.strip("[]").rpartition(":")[2] or name, found)
+def _cann(root: Path, environment: Mapping[str, str]) -> Check:
+    """The one of the environment, which may lie in a user's home, else the system's."""
+    homes = [root / home.lstrip("/") for name in HOMES if (home := environment.get(name))]
+    systems = [each for name in CANN_FOLDERS for each in sorted((root / ASCEND).glob(name))]
+    files = (file for home in (*homes, *systems) for name in CANN_FILES for file in home.glob(name))
+    for file in files:
+        found = _versions(file)
+        name = found.get("version") or found.get("toolkit_running_version", "")
+        if name:
+            return _with_driver(root, name.strip("[]").rpartition(":")[2] or name, found)
     return failed("CANN", f"not found below /{ASCEND}", "install the CANN toolkit or nnrt package")
 
 
@@ -167,14 +182,15 @@ def _with_driver(root: Path, name: str, cann: Mapping[str, str]) -> Check:
 
 
 def _sourced(root: Path, environment: Mapping[str, str]) -> Check:
-    home = environment.get("ASCEND_HOME_PATH") or environment.get("ASCEND_TOOLKIT_HOME")
+    home = next(filter(None, map(environment.get, HOMES)), "")
     script = next(iter(sorted(root.glob(f"{ASCEND}/*/set_env.sh"))), None)
     path = f"/{script.relative_to(root)}" if script else f"/{ASCEND}/ascend-toolkit/set_env.sh"
     if not home:
         return failed("environment", "ASCEND_HOME_PATH is not set", f"source {path}")
     if not (root / home.lstrip("/")).is_dir():
         return failed("environment", f"ASCEND_HOME_PATH={home} does not exist", f"source {path}")
-    if "Ascend" not in environment.get("LD_LIBRARY_PATH", ""):
+    libraries = environment.get("LD_LIBRARY_PATH", "")
+    if "Ascend" not in libraries and home not in libraries:
         return warned("environment", "LD_LIBRARY_PATH has no Ascend folder", f"source {path}")
     return passed("environment", f"ASCEND_HOME_PATH={home}")
 
@@ -219,12 +235,15 @@ def fits(torch_version: str, plugin_version: str, requirements: list[str]) -> Ch
 
 def _versions(file: Path) -> dict[str, str]:
     """The key=value lines of a version file, keys in small letters; empty if there is none."""
-    with contextlib.suppress(OSError):
-        with file.open("rb") as stream:
-            text = stream.read(MAX_FILE_BYTES).decode("utf-8", errors="replace")
-        pairs = (line.partition("=") for line in text.splitlines())
-        return {key.strip().casefold(): value.strip() for key, sep, value in pairs if sep}
-    return {}
+    pairs = (line.partition("=") for line in _text(file).splitlines())
+    return {key.strip().casefold(): value.strip() for key, sep, value in pairs if sep}
+
+
+def _text(file: Path) -> str:
+    """The beginning of a file, empty if it cannot be read."""
+    with contextlib.suppress(OSError), file.open("rb") as stream:
+        return stream.read(MAX_FILE_BYTES).decode("utf-8", errors="replace")
+    return ""
 
 
 def _generation(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.apps.doctor import doctor
 from autotune.apps.dry_run import OPEN_S, PREPARE_S, dry_run
-from autotune.core.errors import UnavailableError, UsageError
+from autotune.core.errors import UsageError
 from autotune.devices import device_kind
 from autotune.search.schedule import MIN_ROUNDS
 from autotune.space.loader import load_space
@@ -95,8 +95,11 @@ def test_doctor_cannot_try_what_is_not_there() -> None:
     with pytest.raises(UsageError, match="unknown device"):
         doctor("tpu")
     if not find_npus():
-        with pytest.raises(UnavailableError, match="npu:0 is not available"):
-            doctor("npu:0")
+        found = doctor("npu:0")
+        (missing,) = (check for check in found.checks if check.device)
+        assert not found.is_usable and "npu:0 is not available" in missing.detail
+        assert "device nodes" in {check.name for check in found.checks}, "what stands in its way"
+    assert doctor().is_usable
 
 
 def find_npus() -> bool:

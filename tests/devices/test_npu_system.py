@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,44 @@ def test_in_a_container_missing_mounts_are_named(root: Path) -> None:
     assert "-v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi" in run_line(root)
 
 
+@pytest.mark.parametrize("sign", ["run/.containerenv", "proc/self/mounts", "a pod"])
+def test_containers_are_known_by_what_runs_them(root: Path, sign: str) -> None:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/mounts").write_text(
+        "/dev/sda1 / ext4 rw 0 0\noverlay /data overlay ro 0 0\n"
+    )
+    assert "container mounts" not in {c.name for c in check_system(root, ENVIRONMENT)}
+    if sign != "a pod":
+        (root / sign).parent.mkdir(exist_ok=True)
+        (root / sign).write_text("proc /proc proc rw 0 0\noverlay / overlay rw 0 0\n")
+    pod = {**ENVIRONMENT, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert found(root, "container mounts", pod if sign == "a pod" else ENVIRONMENT).status == "ok"
+
+
+def test_the_cann_of_the_environment_comes_first(root: Path) -> None:
+    home = "/home/user/Ascend/cann-9.0.0"
+    own = {"ASCEND_HOME_PATH": home, "LD_LIBRARY_PATH": f"{home}/lib64"}
+    file = root / home.lstrip("/") / "x86_64-linux/ascend_toolkit_install.info"
+    file.parent.mkdir(parents=True)
+    file.write_text("package_name=Ascend-cann-toolkit\nversion=9.0.0\n")
+    assert found(root, "CANN", own).detail == "9.0.0"
+    assert found(root, "environment", own).status == "ok"
+    assert found(root, "CANN").detail == "8.3.RC1"
+    shutil.rmtree(root / "usr/local/Ascend/ascend-toolkit")
+    file.rename(root / "usr/local/Ascend/ascend_toolkit_install.info")
+    assert found(root, "CANN", {"ASCEND_HOME_PATH": "/"}).status == "failed"
+
+
 def test_driver_and_firmware_of_two_releases(root: Path) -> None:
     (root / "usr/local/Ascend/firmware/version.info").write_text("package_version=24.1.rc2\n")
     check = found(root, "firmware")
     assert check.status == "warning" and check.detail.startswith(
         "24.1.rc2 (no number), but the driver"
     )
+    (root / "usr/local/Ascend/firmware/version.info").write_text(
+        "package_version=24.1.rc2\ncompatible_version_drv=[24.1.0],[25.0.0,25.2.99]\n"
+    )
+    assert found(root, "firmware").status == "ok", "the firmware takes this driver"
     (root / "usr/local/Ascend/firmware/version.info").unlink()
     assert found(root, "firmware").status == "skipped"
 
