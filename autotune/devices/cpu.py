@@ -21,6 +21,9 @@ from autotune.devices.base import Device, DeviceInfo, Discovery, Mark, Seat, Sta
 from autotune.devices.staging import TorchStaging
 from autotune.devices.torch_profile import torch_trace
 
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+"""Whether torch loads a vendor's plug-in by itself; vendors' images set it, and it may fail."""
+
 PINNED_ENVIRONMENT: dict[str, str] = {
     # glibc moves these thresholds by itself, which makes a model fault its memory in anew at
     # each call or not, by chance. 32 MiB is the highest mmap threshold that glibc accepts.
@@ -31,7 +34,7 @@ PINNED_ENVIRONMENT: dict[str, str] = {
     # on the same two cores then come to a standstill. Sleeping costs an undisturbed
     # two-thread instance some 10 %.
     "OMP_WAIT_POLICY": "PASSIVE",
-    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    AUTOLOAD: "0",
     "LC_NUMERIC": "C",
 }
 """What a child on the CPU starts with unless the user sets it otherwise."""
@@ -101,7 +104,7 @@ def effective_environment(config: Config, outside: Mapping[str, str]) -> dict[st
     Args:
         outside: The environment the tool itself was started with.
     """
-    recorded = (*PINNED_ENVIRONMENT, "GOMP_SPINCOUNT")
+    recorded = {*PINNED_ENVIRONMENT, "GOMP_SPINCOUNT"} - {AUTOLOAD}
     users = {name: outside[name] for name in recorded if name in outside} | config.environment()
     pinned = dict(PINNED_ENVIRONMENT)
     if "GOMP_SPINCOUNT" in users:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from autotune.core.errors import TrialCrashed
 from autotune.core.records import Config
 from autotune.devices.base import DeviceInfo, Seat
 from autotune.devices.torch_accelerator import AcceleratorKind, TorchAccelerator, surveyed
@@ -19,6 +20,7 @@ NO_SPLIT = "it takes NVIDIA's multi-process service, and its daemon does not run
 MPS_RULE = "cores_per_instance == 'all' or instance_mode == 'process'"
 MPS_FOLDER = "tmp/nvidia-mps"  # the daemon's own default, relative to the root of the file system
 MPS_SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+ROUNDED_UP = 0.9  # a larger share may be given as the whole
 NO_BATCH_COPY = "torch copies one tensor at a time between host and GPU"
 
 
@@ -29,10 +31,16 @@ class CudaDevice(TorchAccelerator):
 
     def __init__(self, index: int, seat: Seat) -> None:
         super().__init__(index, seat)
-        asked = seat.config.cores_per_instance
-        if asked != "all":
-            seen = self.runtime.get_device_properties(index).multi_processor_count
-            self._facts["core split"] = f"{seen} SMs seen, asked for {asked} by {MPS_SHARE}"
+        asked, whole = seat.config.cores_per_instance, int(seat.traits.get("core_count", 0))
+        if asked == "all":
+            return
+        seen = int(self.runtime.get_device_properties(index).multi_processor_count)
+        if seen == whole and int(asked) < ROUNDED_UP * whole:
+            raise TrialCrashed(
+                f"asked for {asked} of {whole} SMs by {MPS_SHARE}, but the device reports all of "
+                "them: the multi-process service does not serve this process"
+            )
+        self._facts["core split"] = f"{seen} SMs seen, asked for {asked} by {MPS_SHARE}"
 
 
 class CudaKind(AcceleratorKind):
@@ -83,7 +91,11 @@ def survey() -> dict[str, Any]:
 
     def own(properties: Any) -> dict[str, Any]:
         count = int(properties.multi_processor_count)
-        return {"units": f"{count} SMs", "sm_count": count, "uuid": str(properties.uuid)}
+        return {
+            "units": f"{count} SMs",
+            "sm_count": count,
+            "uuid": str(getattr(properties, "uuid", "")),
+        }
 
     versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda)}
     return surveyed(torch.cuda, own, versions=versions, batch_copy=NO_BATCH_COPY)

@@ -209,6 +209,7 @@ def _try_batch_copy(torch: Any) -> str:
 
 _FAILED_CALL = re.compile(
     r"NPU function error: (?P<now>[\w:]+)|current working operator name is (?P<before>\w+)"
+    r"|current (?P<copies>copy) params"
 )
 
 
@@ -220,7 +221,7 @@ def explained(error: BaseException) -> str:
         return ""
     code = error_code(error)
     last = text.splitlines()[-1].strip()
-    what = f"{match['now'] or match['before']} failed"
+    what = f"{match['now'] or match['before'] or match['copies']} failed"
     number = f" with error {code}" if code else ", which was found later"
     return f"{what}{number}: {last}"
 

@@ -94,7 +94,7 @@ class AcceleratorKind(ABC):
 
     def _info(self, index: int, device: Mapping[str, Any], survey: Mapping[str, Any]) -> DeviceInfo:
         """A device of the survey as a `DeviceInfo`."""
-        total = device["memory_total_bytes"]
+        total, split = device["memory_total_bytes"], self._split(device)
         return DeviceInfo(
             name=f"{self.kind}:{index}",
             kind=self.kind,
@@ -107,8 +107,9 @@ class AcceleratorKind(ABC):
                 "memory_free_bytes": str(device["memory_free_bytes"]),
                 "batch_copy": survey["batch_copy"],
                 "uuid": device.get("uuid", ""),
+                "core_count": str(split["core_count"]),
             },
-            **self._split(device),
+            **split,
         )
 
     @abstractmethod

@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 
 from autotune.core.clock import Clock, MonotonicClock
 from autotune.core.diagnosis import Inspection
-from autotune.core.errors import AutotuneError, OutOfMemory, TrialCrashed
+from autotune.core.errors import AutotuneError, CompileError, OutOfMemory, TrialCrashed
 from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Samples
 from autotune.core.text import clean, describe
 from autotune.devices import framework_device, open_device
 from autotune.devices.base import Device, Seat, Staging
+from autotune.devices.cpu import is_out_of_memory
 from autotune.measure.client_queue import (
     ClientState,
     SharedClients,
@@ -328,10 +329,13 @@ class InstanceThreads:
         return profiled[0]
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Whether the error says that memory ran out, as the devices know it."""
-        return isinstance(error, MemoryError) or any(
-            device.is_out_of_memory(error) for device in self._devices
-        )
+        """Whether the error says that memory ran out, as the devices know it.
+
+        Before one is open, which may fail for want of memory, as the host knows it.
+        """
+        if not self._devices:
+            return is_out_of_memory(error)
+        return any(device.is_out_of_memory(error) for device in self._devices)
 
     def explain(self, error: BaseException) -> str:
         """The error in one sentence, as the devices know it; empty if they do not."""
@@ -425,9 +429,11 @@ def _report(
     reason = describe(error)
     if process is not None:
         reason = process.explain(error) or reason
-    if isinstance(error, AutotuneError):
+    no_memory = process is not None and process.is_out_of_memory(error)
+    # What a compiler or a capture ended in may be that: a smaller batch would do.
+    if isinstance(error, AutotuneError) and not (no_memory and isinstance(error, CompileError)):
         failure = messages.Failed(type(error).__name__, clean(str(error)))
-    elif process is not None and process.is_out_of_memory(error):
+    elif no_memory:
         failure = messages.Failed(OutOfMemory.__name__, reason)
     else:
         failure = messages.Failed(TrialCrashed.__name__, reason)

@@ -8,7 +8,8 @@ and its compilation is part of what a trial costs. Neither has run on a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,15 +66,17 @@ def compiled(context: Context) -> Program:
         options.ge_config.aicore_num = f"{cube}|{vector}"
     backend = torchair.get_npu_backend(compiler_config=options)
 
+    note = f"torchair, ge.aicoreNum {split}" if split != "all" else "torchair"
+
     def compile_(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         # All of it or nothing: what is left out of a graph would run step by step without a word.
         graph: Callable[..., Any] = torch.compile(
             call, backend=backend, dynamic=False, fullgraph=True
         )
-        torch_module.inference(graph)(*inputs)  # compiles
+        with _refusals(note):
+            torch_module.inference(graph)(*inputs)  # compiles
         return graph
 
-    note = f"torchair, ge.aicoreNum {split}" if split != "all" else "torchair"
     return _of_one_shape(context, compile_, note)
 
 
@@ -90,6 +93,7 @@ def captured(context: Context) -> Program:
     graph_class = getattr(runtime, f"{kind.upper()}Graph", None)  # NPUGraph, CUDAGraph, MLUGraph
     if graph_class is None:
         raise UsageError(f"workload.runtime: graph needs an accelerator; {kind} captures no graphs")
+    note = f"{graph_class.__name__}, captured once"
 
     def capture(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         run = torch_module.inference(call)
@@ -103,7 +107,7 @@ def captured(context: Context) -> Program:
                 run(*inputs)
         own.wait_stream(stream)
         graph = graph_class()
-        with runtime.graph(graph, stream=stream):
+        with _refusals(note), runtime.graph(graph, stream=stream):
             outputs = run(*inputs)
 
         def replay(*tensors: torch.Tensor) -> Any:
@@ -114,7 +118,18 @@ def captured(context: Context) -> Program:
 
         return replay
 
-    return _of_one_shape(context, capture, f"{graph_class.__name__}, captured once")
+    return _of_one_shape(context, capture, note)
+
+
+@contextlib.contextmanager
+def _refusals(note: str) -> Iterator[None]:
+    """What is raised meanwhile is a graph that cannot be had, unless the host has no memory."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # the device knows the words of its own that mean out of memory
+        raise CompileError(f"{note}: {describe(error)}") from error
 
 
 def _of_one_shape(
@@ -129,15 +144,7 @@ def _of_one_shape(
     ) -> tuple[Callable[..., Any], float]:
         examples = _examples(inputs, context.config, context.framework_device)
         began_s = context.clock.now_s()
-        try:
-            graph = build(call, examples)
-        except MemoryError:
-            raise
-        except Exception as error:
-            if "out of memory" in describe(error).lower():
-                raise  # the device knows how to name it
-            raise CompileError(f"{note}: {describe(error)}") from error
-        return graph, context.clock.now_s() - began_s
+        return build(call, examples), context.clock.now_s() - began_s
 
     program = torch_module.program(context, compile_)
     notes = (*program.notes, f"graph of one shape: {note}")

@@ -12,6 +12,7 @@ from autotune.devices.cpu import PINNED_ENVIRONMENT, CpuDevice, CpuKind, effecti
 
 def test_the_pinned_settings_hold_unless_the_user_has_his_own() -> None:
     plain = effective_environment(Config(), {})
+    assert effective_environment(Config(), {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}) == plain
     assert plain == PINNED_ENVIRONMENT
     config = Config(extra=(("env.MALLOC_TOP_PAD_", "5"), ("env.TASK_QUEUE_ENABLE", "2")))
     mixed = effective_environment(config, {"MALLOC_TRIM_THRESHOLD_": "7", "HOME": "/x"})

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from autotune.core.errors import TrialCrashed
 from autotune.core.records import Config
-from autotune.devices.base import DeviceInfo
-from autotune.devices.cuda import CudaKind, survey
+from autotune.devices.base import DeviceInfo, Seat
+from autotune.devices.cuda import CudaDevice, CudaKind, survey
 from autotune.devices.torch_accelerator import NATIVE
 from autotune.space.rules import Rule
 
@@ -73,6 +74,23 @@ def test_with_the_daemon_processes_are_told_their_share(with_daemon: Path) -> No
     part = kind.environment(Config(cores_per_instance=33), info)
     assert part["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in kind.environment(Config(), info)
+
+
+def test_a_share_that_has_no_effect_is_not_taken_for_one(
+    with_daemon: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = SimpleNamespace(multi_processor_count=34)  # shares are rounded to pairs of SMs
+    torch_cuda = SimpleNamespace(
+        set_device=lambda index: None,
+        current_stream=lambda: None,
+        get_device_properties=lambda index: seen,
+    )
+    monkeypatch.setattr("torch.cuda", torch_cuda)
+    seat = Seat(config=Config(cores_per_instance=33), traits=found(with_daemon).traits)
+    assert CudaDevice(0, seat).facts()["core split"].startswith("34 SMs seen, asked for 33")
+    seen.multi_processor_count = 132
+    with pytest.raises(TrialCrashed, match=r"asked for 33 of 132 SMs .* reports all of them"):
+        CudaDevice(0, seat)
 
 
 def test_threads_cannot_have_a_share_each(with_daemon: Path) -> None:
