@@ -28,6 +28,15 @@ MOUNTS = (
 )
 TOOL = "usr/local/bin/npu-smi"
 MAX_FILE_BYTES = 64 * 1024
+RELEASED_FOR = {
+    "2.1.0.post13": "8.2", "2.1.0.post17": "8.3", "2.5.1": "8.1", "2.5.1.post1": "8.2",
+    "2.6.0": "8.2", "2.6.0.post3": "8.3", "2.6.0.post5": "8.5", "2.7.1": "8.3",
+    "2.7.1.post2": "8.5", "2.7.1.post4": "9.0", "2.7.1.post8": "9.1", "2.8.0": "8.3",
+    "2.8.0.post2": "8.5", "2.8.0.post4": "9.0", "2.9.0": "8.5", "2.9.0.post2": "9.0",
+    "2.9.0.post6": "9.1", "2.10.0": "9.0", "2.10.0.post4": "9.1", "2.11.0": "9.1",
+    "2.12.0": "9.1",
+}  # fmt: skip
+"""The CANN of a torch_npu, ascending: https://gitcode.com/Ascend/pytorch, COMPATIBILITY.md."""
 HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # what a sourced environment sets
 CANN_FOLDERS = ("ascend-toolkit/latest", "nnrt/latest", "cann", "cann-*")
 CANN_FILES = (
@@ -52,6 +61,7 @@ def check_system(root: Path = ROOT, environment: Mapping[str, str] | None = None
         _cann(root, environment),
         _sourced(root, environment),
         _packages(),
+        _plugin_and_cann(root, environment),
     ]
 
 
@@ -153,7 +163,17 @@ def _firmware(root: Path) -> Check:
 
 
 def _cann(root: Path, environment: Mapping[str, str]) -> Check:
-    """The one of the environment, which may lie in a user's home, else the system's."""
+    found = _cann_version(root, environment)
+    if found is None:
+        advice = "install the CANN toolkit or nnrt package"
+        return failed("CANN", f"not found below /{ASCEND}", advice)
+    return _with_driver(root, *found)
+
+
+def _cann_version(
+    root: Path, environment: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]] | None:
+    """Its name and what its file says: the one of the environment, else the system's."""
     homes = [root / home.lstrip("/") for name in HOMES if (home := environment.get(name))]
     systems = [each for name in CANN_FOLDERS for each in sorted((root / ASCEND).glob(name))]
     files = (file for home in (*homes, *systems) for name in CANN_FILES for file in home.glob(name))
@@ -161,8 +181,8 @@ def _cann(root: Path, environment: Mapping[str, str]) -> Check:
         found = _versions(file)
         name = found.get("version") or found.get("toolkit_running_version", "")
         if name:
-            return _with_driver(root, name.strip("[]").rpartition(":")[2] or name, found)
-    return failed("CANN", f"not found below /{ASCEND}", "install the CANN toolkit or nnrt package")
+            return name.strip("[]").rpartition(":")[2] or name, found
+    return None
 
 
 def _with_driver(root: Path, name: str, cann: Mapping[str, str]) -> Check:
@@ -203,6 +223,43 @@ def _packages() -> Check:
         advice = "pip install torch_npu in the version that matches torch and CANN"
         return failed("torch and torch_npu", f"{error.name} is not installed", advice)
     return fits(ours, plugin, requires("torch_npu") or [])
+
+
+def _plugin_and_cann(root: Path, environment: Mapping[str, str]) -> Check:
+    found = _cann_version(root, environment)
+    try:
+        plugin = version("torch_npu")
+    except PackageNotFoundError:
+        return skipped("torch_npu and CANN", "torch_npu is not installed")
+    if found is None:
+        return skipped("torch_npu and CANN", "CANN was not found")
+    return pairs(plugin, found[0])
+
+
+def pairs(plugin_version: str, cann_version: str) -> Check:
+    """Whether CANN is at least the one that torch_npu was released for."""
+    known = [_plugin_key(name) for name in RELEASED_FOR]
+    ours, least = _plugin_key(plugin_version), ""
+    for key, name in zip(known, RELEASED_FOR, strict=True):
+        # A release that is not listed needs what the one before it does.
+        if key <= ours and (key[0] == ours[0] or key[0] == max(k[0] for k in known)):
+            least = RELEASED_FOR[name]
+    here, text = _numbers(cann_version)[:2], f"torch_npu {plugin_version}, CANN {cann_version}"
+    if not least or not here:
+        return skipped("torch_npu and CANN", f"{text}: not a pair that is known")
+    if here >= _numbers(least):
+        return passed("torch_npu and CANN", text)
+    return warned(
+        "torch_npu and CANN",
+        f"{text}: it is released for CANN {least} or later",
+        f"install CANN {least}, or a torch_npu of this CANN's time; calls may be missing",
+    )
+
+
+def _plugin_key(name: str) -> tuple[tuple[int, ...], int]:
+    """2.9.0.post6 as ((2, 9, 0), 6)."""
+    base, _, post = name.partition(".post")
+    return _numbers(base)[:3], next(iter(_numbers(post)), 0)
 
 
 def fits(torch_version: str, plugin_version: str, requirements: list[str]) -> Check:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.devices.checks import Check
-from autotune.devices.npu_system import check_npu_smi, check_system, fits, run_line
+from autotune.devices.npu_system import check_npu_smi, check_system, fits, pairs, run_line
 
 ENVIRONMENT = {
     "ASCEND_HOME_PATH": "/usr/local/Ascend/ascend-toolkit/latest",
@@ -206,6 +206,27 @@ def test_torch_and_its_plugin(
     torch: str, plugin: str, requirements: list[str], status: str
 ) -> None:
     assert fits(torch, plugin, requirements).status == status
+
+
+@pytest.mark.parametrize(
+    ("plugin", "cann", "status"),
+    [
+        ("2.8.0", "8.3.RC1", "ok"),
+        ("2.10.0", "8.5.0", "warning"),
+        ("2.10.0.post4", "9.0.0", "warning"),
+        ("2.10.0.post5", "9.1.0", "ok"),  # not listed: as the release before it
+        ("2.7.1.post3", "8.5.0.alpha002", "ok"),
+        ("2.7.1", "9.1.0", "ok"),  # a newer CANN serves an older plug-in
+        ("2.13.0", "8.3.rc1", "warning"),  # newer than the table: at least its last
+        ("2.13.0", "9.2.0-beta.2", "ok"),
+        ("2.1.0.post8", "8.0.RC2", "skipped"),
+        ("2.4.0", "8.0.RC2", "skipped"),
+        ("2.8.0", "unknown", "skipped"),
+    ],
+)
+def test_torch_npu_and_its_cann(plugin: str, cann: str, status: str) -> None:
+    found = pairs(plugin, cann)
+    assert found.status == status and plugin in found.detail and cann in found.detail
 
 
 def test_health_of_the_cards() -> None:

@@ -15,10 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from npu_groups import opened
 
 from autotune.core.clock import MonotonicClock
 from autotune.core.errors import CompileError, UsageError
 from autotune.core.records import Config, WorkloadSpec
+from autotune.trial import child, messages
 from autotune.workloads import load_workload, torch_module
 from autotune.workloads.base import Context, Program
 
@@ -121,13 +123,26 @@ def test_torchair_gets_the_core_split_and_one_shape(
     assert torch.equal(program.run(item).cpu(), plain.run(item).cpu())
 
 
-def test_what_the_graph_engine_refuses_is_a_compile_error(torchair: Any) -> None:
-    torchair.fails = RuntimeError("op not supported")
-    with pytest.raises(CompileError, match="op not supported"):
+@pytest.mark.parametrize(
+    ("words", "no_memory"),
+    [
+        ("op not supported", False),
+        ("NPU out of memory. Tried to allocate 8 GiB", True),
+        ("NPU function error: aclrtMalloc, error code is 207001", True),
+        ("NPU function error: aclrtMemcpy, error code is 507052", False),
+    ],
+)
+def test_what_the_graph_engine_refuses_is_a_compile_error_or_memory(
+    torchair: Any, words: str, no_memory: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torchair.fails = RuntimeError(words)
+    with pytest.raises(CompileError, match=words) as caught:
         built("torchair")
-    torchair.fails = RuntimeError("NPU out of memory. Tried to allocate 8 GiB")
-    with pytest.raises(RuntimeError, match="out of memory"):
-        built("torchair")
+    sent: list[messages.Failed] = []
+    process = child.InstanceThreads(SimpleNamespace(instances=(0,)), MonotonicClock())  # type: ignore[arg-type]
+    process._devices.append(opened())
+    child._report(SimpleNamespace(send=sent.append), caught.value, process)  # type: ignore[arg-type]
+    assert sent[0].error == ("OutOfMemory" if no_memory else "CompileError")
 
 
 @pytest.mark.parametrize("kind", ["torchair", "graph"])
