@@ -32,7 +32,7 @@ def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
     span = np.asarray([[start_s, end_s]])
     busy, other = parts["compute"], _union(profile, "h2d", "d2h", "copy", "communication")
     inner = np.asarray([[busy[0, 0], busy[-1, 1]]]) if busy.size else span
-    gaps = _without(inner, busy)
+    gaps = _within_devices(_without(inner, busy), profile.device_starts_s)
     idle = _without(_without(span, busy), other)
     compute = profile.of_kind("compute")
     return Breakdown(
@@ -89,6 +89,15 @@ def _of_the_host(profile: Profile, idle: Floats) -> Floats:
     if not profile.of_kind("host").any():
         return np.empty((0, 2))
     return _without(idle, _union(profile, "host"))
+
+
+def _within_devices(gaps: Floats, device_starts_s: Floats) -> Floats:
+    """Gaps but those from the end of one device to the beginning of the next laid behind it."""
+    # Of a device that ends computing, the next one may begin where the gap does.
+    before = np.searchsorted(device_starts_s, gaps[:, 0] - SAME_TIME_S, side="left")
+    behind = np.searchsorted(device_starts_s, gaps[:, 1] + SAME_TIME_S, side="right")
+    kept: Floats = gaps[before == behind]
+    return kept
 
 
 def step_parts_s(profile: Profile, calls: int) -> tuple[float, float, float]:

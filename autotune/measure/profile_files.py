@@ -8,20 +8,24 @@ MindStudio's exports of these shapes, and the Chrome traces of torch.profiler, p
 from __future__ import annotations
 
 import csv
+import gzip
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.core.errors import UsageError
-from autotune.measure.profile import Profile
+from autotune.measure.profile import COPIES, Building, Kind, Profile
 from autotune.measure.profile_tables import Tables, read_table, table_kind
 from autotune.measure.trace_files import Trace, is_trace, load_json, read_trace
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 2**30
+MAX_TABLES = 8  # of operations that are read in search of one with copies
 
-_ENDINGS = (".csv", ".json", ".json.gz", ".tsv", ".txt")
+_PACKED = (".csv", ".json", ".tsv", ".txt")
+_ENDINGS = (*_PACKED, *(f"{ending}.gz" for ending in _PACKED))
 _ODD = (
     OSError,
     EOFError,
@@ -29,31 +33,75 @@ _ODD = (
     TypeError,
     LookupError,
     AttributeError,
-    OverflowError,
+    ArithmeticError,
     csv.Error,
+    gzip.BadGzipFile,
+    zlib.error,
     RecursionError,
 )
 """What reading a file of another form ends in."""
 
-_SLICE = re.compile(r"slice|part", re.IGNORECASE)
+_SLICE = re.compile(r"slice|(?<![a-z])part(?![a-z])", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?!\d)")  # of a rank or an iteration; longer ones are times
+_DIGITS = re.compile(r"\d+|(?<=_)[A-Z]{6,}$")  # msprof's folders end in random letters
+_ONE_OF_SEVERAL = re.compile(
+    r"rank|device|npu|gpu|card|PROF_|ascend_(pt|ms)|worker|node|instance|proc", re.IGNORECASE
+)
+"""What a folder is called that has one process's or device's share of a run."""
+
+_PROCESS_TRACE = re.compile(r"\.pt\.trace\.json(\.gz)?$")  # HOST_PROCESS.TIME.pt.trace.json
+
+
+@dataclass(slots=True)
+class _Source:
+    """What files of one kind and name add up to."""
+
+    kind: str = ""
+    tables: Tables = field(default_factory=Tables)
+    trace: Trace = field(default_factory=Trace)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def building(self) -> Building:
+        """Its operations."""
+        return self.trace.building if self.kind == "trace" else self.tables.building
+
+    @property
+    def step_count(self) -> int:
+        """Steps that it tells of."""
+        return self.trace.step_count if self.kind == "trace" else len(self.tables.steps)
+
+    def has(self, *kinds: Kind) -> bool:
+        """True if operations of these kinds are in it."""
+        return self.building.has(*kinds)
+
+    def profile(self) -> Profile:
+        """All of it."""
+        return self.trace.profile() if self.kind == "trace" else self.tables.profile()
 
 
 def read_profile(path: Path) -> Profile:
     """Everything known below a directory, or in one file.
 
     Where the same operations are in several files, the table that tells most is taken; slices of
-    one table count together.
+    one table count together, and so do folders of several processes or devices.
 
     Raises:
         UsageError: Nothing in it is a profile that is known.
     """
-    found: dict[str, tuple[Profile, tuple[Path, ...]]] = {}
     unread: list[str] = []
-    for group in _groups([path] if path.is_file() else _files(path)):
-        kind, profile, read = _read(group, unread, found)
-        if kind and read and kind not in found:
-            found[kind] = (profile, read)
+    files = [path] if path.is_file() else _files(path, unread)
+    found: list[_Source] = []
+    read: dict[tuple[int, str], Path] = {}
+    for group in _groups(files):
+        key = (len(group[0].parts), re.sub(r"\d+", "", group[0].name))
+        if key in read:
+            unread.append(f"{group[0]}: left out: another run than {read[key]}, or the same again")
+            continue
+        source = _read(group, unread, found)
+        if source.kind:
+            found.append(source)
+            read[key] = group[0]
     if not found:
         known = "kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, …"
         if unread:
@@ -62,80 +110,110 @@ def read_profile(path: Path) -> Profile:
     return replace(_together(found), unread=tuple(unread))
 
 
-def _files(directory: Path) -> list[Path]:
+def _files(directory: Path, unread: list[str]) -> list[Path]:
     if not directory.is_dir():
         raise UsageError(f"{directory}: there is no such file or directory")
-    wanted = (f for f in directory.rglob("*") if f.name.endswith(_ENDINGS) and f.is_file())
+    wanted = [f for f in directory.rglob("*") if f.name.lower().endswith(_ENDINGS) and f.is_file()]
+    if len(wanted) > MAX_FILES:
+        unread.append(f"{directory}: {len(wanted):,} files; the first {MAX_FILES} were looked at")
     return sorted(wanted, key=lambda f: (len(f.parts), str(f.parent), f.name))[:MAX_FILES]
 
 
 def _groups(files: Iterable[Path]) -> Iterator[list[Path]]:
-    """Files of one directory whose names differ in numbers alone: slices of one table, or ranks.
+    """Files whose names differ in numbers alone: slices of one table, or ranks, in their folders.
 
-    Tables of another time are another run, or the same one written out again.
+    Tables of another time in the same folder are another run, or the same one written out again.
     """
-    groups: dict[tuple[Path, str], list[Path]] = {}
+    groups: dict[tuple[tuple[str, ...], str], list[Path]] = {}
     for file in files:
-        pattern = re.compile(r"\d+") if _SLICE.search(file.name) else _NUMBER
-        groups.setdefault((file.parent, pattern.sub("", file.name)), []).append(file)
+        is_timed = _SLICE.search(file.name) or _PROCESS_TRACE.search(file.name)
+        pattern = _DIGITS if is_timed else _NUMBER
+        folders = tuple(
+            _DIGITS.sub("", name) if _ONE_OF_SEVERAL.search(name) else name
+            for name in file.parent.parts
+        )
+        name = re.sub(r"\.gz$", "", file.name, flags=re.IGNORECASE)
+        groups.setdefault((folders, pattern.sub("", name)), []).append(file)
     yield from groups.values()
 
 
-def _place(file: Path) -> str:
+def _place(file: Path, group: Sequence[Path]) -> str:
     """Slices share a clock and a device; what is otherwise named is laid apart."""
-    return "" if _SLICE.search(file.name) else file.name
+    folder = str(file.parent) if len({other.parent for other in group}) > 1 else ""
+    return folder if _SLICE.search(file.name) else f"{folder} {file.name}"
 
 
-def _read(
-    files: list[Path], unread: list[str], found: Mapping[str, object]
-) -> tuple[str, Profile, tuple[Path, ...]]:
-    """What the slices of a file are, "" if none of ours, their content, and those understood."""
-    tables, trace, kind = Tables(), Trace(), ""
-    read: list[Path] = []
+def _read(files: list[Path], unread: list[str], found: Sequence[_Source]) -> _Source:
+    """What the slices of a file add up to; of no kind if they are none of ours, or not wanted."""
+    source = _Source()
     for file in files:
         try:
             size = file.stat().st_size
             if size > MAX_FILE_BYTES:
-                raise ValueError(f"{size} bytes; at most {MAX_FILE_BYTES} are read")
-            one = _read_one(file, tables, trace, skip=found if not read else {})
+                raise ValueError(f"{size:,} bytes; at most {MAX_FILE_BYTES:,} are read")
+            kind = _read_one(file, source, found, _place(file, files))
         except _ODD as error:
             unread.append(f"{file}: not understood: {error}")
             continue
-        if one:
-            kind = kind or one
-            read.append(file)
-    profile = trace.profile() if kind == "trace" else tables.profile()
-    return kind, profile, tuple(read)
+        if kind:
+            source.kind = kind
+            source.files.append(file)
+        for odd in (source.tables.odd, source.trace.odd):
+            unread += [f"{file}: {one}" for one in odd]
+            odd.clear()
+    return source
 
 
-def _read_one(file: Path, tables: Tables, trace: Trace, *, skip: Iterable[str]) -> str:
+def _read_one(file: Path, source: _Source, found: Sequence[_Source], place: str) -> str:
     """Add a file to what was read of its like; returns what it is, "" if it is none of ours."""
-    if file.name.endswith((".json", ".json.gz")):
-        if "trace" in skip:
+    name = file.name.lower().removesuffix(".gz")
+    if name.endswith(".json"):
+        if not _is_wanted("trace", found):
             return ""
         content = load_json(file)
         if not is_trace(content):
             return ""
-        read_trace(content, trace, place=_place(file))
+        read_trace(content, source.trace, place=place)
         return "trace"
     kind = table_kind(file)
-    if not kind or kind in skip:
+    if not kind or (source.kind or kind) != kind or not _is_wanted(kind, found):
         return ""
-    read_table(file, tables, place=_place(file))
+    read_table(file, source.tables, place=place)
     return kind
 
 
-def _together(found: Mapping[str, tuple[Profile, tuple[Path, ...]]]) -> Profile:
-    best = next((found[kind][0] for kind in ("operations", "trace") if kind in found), Profile())
-    traced = found["trace"][0] if "trace" in found else Profile()
-    if best is not traced and not best.of_kind("h2d", "d2h", "copy").any():
-        # The table of operators has no copies; the trace may.
-        best = traced if traced.of_kind("h2d", "d2h", "copy").any() else best
-    steps = [profile.step_count for profile, _ in found.values() if profile.step_count]
+def _is_wanted(kind: str, found: Sequence[_Source]) -> bool:
+    """One of each kind, but of operations as many as it takes to have operators and copies."""
+    alike = [source for source in found if source.kind == kind]
+    if kind == "operations":
+        told = all(any(source.has(*kinds) for source in alike) for kinds in (("compute",), COPIES))
+        return len(alike) < MAX_TABLES and not told
+    return not alike
+
+
+def _together(found: Sequence[_Source]) -> Profile:
+    """The source that tells most, with copies from another one if it has none itself."""
+    for source in found:
+        source.trace.complete()
+    single = [source for source in found if source.kind in ("operations", "trace")]
+    best = max(single, key=_worth, default=None)
+    if best is not None and not best.has(*COPIES):
+        # The table of operators has no copies; another table or the trace may.
+        other = next((source for source in single if source.has(*COPIES)), None)
+        if other is not None:
+            best.building.take(other.building, *COPIES)
+    made = Profile() if best is None else best.profile()
+    steps = next((source.step_count for source in found if source.step_count), None)
+    sums = {source.kind: source.tables for source in found}
     return replace(
-        best,
-        step_count=best.step_count or (steps[0] if steps else None),
-        totals_s=found["steps"][0].totals_s if "steps" in found else {},
-        type_times_s=found["types"][0].type_times_s if "types" in found else {},
-        files=tuple(str(file) for _, files in found.values() for file in files),
+        made,
+        step_count=made.step_count or steps,
+        totals_s=sums["steps"].totals_s if "steps" in sums else {},
+        type_times_s=sums["types"].type_times_s if "types" in sums else {},
+        files=tuple(str(file) for source in found for file in source.files),
     )
+
+
+def _worth(source: _Source) -> tuple[bool, bool, bool]:
+    """Of two sources the one to take: that has operators, then copies, then is a table."""
+    return source.has("compute"), source.has(*COPIES), source.kind == "operations"

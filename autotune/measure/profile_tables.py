@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import functools
+import gzip
 import io
 import itertools
 import re
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
-from autotune.measure.profile import US, Building, Kind, Profile, kind_of
+from autotune.measure.profile import US, Building, Profile, kind_of
 
 TableKind = Literal["operations", "steps", "types", ""]
 
@@ -23,9 +26,19 @@ HEAD_BYTES = 2**16
 
 csv.field_size_limit(MAX_CELL_CHARS)
 
-_UNITS_US = {"ns": 1e-3, "us": 1.0, "μs": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "微秒": 1.0,
-             "毫秒": 1e3, "纳秒": 1e-3, "秒": 1e6}  # fmt: skip
-_UNIT = re.compile(rf"[(\[_ ]({'|'.join(sorted(_UNITS_US, key=len, reverse=True))})[)\]]?$")
+MAX_TABLE_CHARS = 2**31
+MAX_LINES_ABOVE = 20  # a header
+_DELIMITERS = (",", "\t", ";", "|")
+
+_UNITS_US = {
+    "ns": 1e-3, "nsec": 1e-3, "nanoseconds": 1e-3, "纳秒": 1e-3,
+    "us": 1.0, "μs": 1.0, "µs": 1.0, "usec": 1.0, "microseconds": 1.0, "微秒": 1.0,
+    "ms": 1e3, "msec": 1e3, "milliseconds": 1e3, "毫秒": 1e3,
+    "s": 1e6, "sec": 1e6, "seconds": 1e6, "秒": 1e6,
+}  # fmt: skip
+_UNIT_NAMES = "|".join(sorted(_UNITS_US, key=len, reverse=True))
+_UNIT = re.compile(rf"[(\[_ /,]({_UNIT_NAMES})[)\]]?$")
+_WITH_UNIT = re.compile(rf"^(.*\d)\s*({_UNIT_NAMES})$")
 _NOTHING = {"", "n/a", "na", "nan", "-", "--", "null", "none"}
 
 # Columns without case, spaces, signs and units; the first that is there counts.
@@ -47,7 +60,10 @@ _END = ("taskstop", "taskendtime", "taskend", "stoptime", "endtime", "end", "结
 _BLOCKS = ("blocknum", "blockdim", "blockcount")
 _DIRECTION = ("direction", "memcpydirection", "memcpykind", "copykind", "拷贝方向", "方向")
 _STEP = ("stepid", "step", "iterationid", "iteration", "iterid", "步骤", "步数")
-_DEVICE = ("deviceid", "device", "设备id")
+_DEVICE = ("deviceid", "device", "设备id", "设备")
+_OF_THE_HOST = ("threadid", "processid", "pid", "tid")
+"""Columns of a table of calls that the host made."""
+
 _TOTAL = ("totaltime", "总耗时", "总时间")
 _PARTS = {
     "computing": ("computing", "computation", "计算"),
@@ -67,7 +83,6 @@ class Column:
 
     cell: Cell
     unit_us: float = 1.0
-    is_there: bool = False
 
 
 @dataclass(slots=True)
@@ -77,12 +92,14 @@ class Tables:
     Attributes:
         building: Single operations. `steps`: names of the steps that they are of.
         totals_s, type_times_s: As of `Profile`.
+        odd: What was not read of the latest file, in words.
     """
 
     building: Building = field(default_factory=Building)
     steps: set[str] = field(default_factory=set)
     totals_s: dict[str, float] = field(default_factory=dict)
     type_times_s: dict[str, float] = field(default_factory=dict)
+    odd: list[str] = field(default_factory=list)
 
     def profile(self) -> Profile:
         """All that was read."""
@@ -105,7 +122,7 @@ def read_table(file: Path, tables: Tables, *, place: str = "") -> None:
     """
     rows = _rows(file)
     header = next(rows, [])
-    body = (row for row in rows if row and row != header)
+    body = _bounded((row for row in rows if row and row != header), tables)
     readers = {"operations": _operations, "steps": _step_table, "types": _type_table}
     readers[_kind(header)](body, header, tables, place)
 
@@ -116,7 +133,8 @@ def _kind(header: Sequence[str]) -> TableKind:
         return "steps"
     has_length = names.intersection(_DURATION) or names.intersection(_END)
     if names.intersection(_START) and has_length and names.intersection((*_NAME, *_TYPE, *_CORE)):
-        return "operations"
+        is_host = names.intersection(_OF_THE_HOST) and not names.intersection(_CORE)
+        return "" if is_host else "operations"
     if names.intersection(_TOTAL) and names.intersection(_TYPE) and names.intersection(_CORE):
         return "types"  # without cores it is one of communication
     return ""
@@ -126,20 +144,63 @@ def _kind(header: Sequence[str]) -> TableKind:
 
 
 def _rows(file: Path) -> Iterator[list[str]]:
-    """Rows of stripped cells; empty lines before the header are passed over."""
-    with file.open("rb") as raw:
+    """Rows of stripped cells, from the header on; what stands above it is passed over."""
+    with _opened(file) as raw:
         head = raw.read(HEAD_BYTES)
-        raw.seek(0)
         encoding = _encoding(head)
+        delimiter, above = _shape(head.decode(encoding, "replace"))
+    with _opened(file) as raw:
         text = io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="")
-        delimiter = _delimiter(head.decode(encoding, "replace"))
-        rows = csv.reader(text, delimiter=delimiter)
-        started = itertools.dropwhile(lambda row: not any(cell.strip() for cell in row), rows)
-        for row in itertools.islice(started, MAX_ROWS):
+        rows = csv.reader(itertools.islice(_lines(text), above, None), delimiter=delimiter)
+        for row in rows:
             cells = [cell.strip() for cell in row]
             if delimiter == ";":  # where it parts cells, a comma is that of a number
                 cells = [_with_point(cell) for cell in cells]
             yield cells
+
+
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    chars = 0
+    while line := text.readline(MAX_CELL_CHARS):
+        chars += len(line)
+        if chars > MAX_TABLE_CHARS:
+            raise ValueError(f"more than {MAX_TABLE_CHARS:,} characters")
+        yield line.replace("\0", "")  # which csv would not read on from
+
+
+def _opened(file: Path) -> IO[bytes]:
+    return gzip.open(file, "rb") if file.suffix.lower() == ".gz" else file.open("rb")  # type: ignore[return-value]
+
+
+def _bounded(rows: Iterable[list[str]], tables: Tables) -> Iterator[list[str]]:
+    """Rows up to a number, or to where a packed file is cut off."""
+    number = 0
+    try:
+        for number, row in enumerate(rows, 1):
+            yield row
+            if number == MAX_ROWS:
+                tables.odd.append(f"only its first {MAX_ROWS:,} rows were read")
+                return
+    except (EOFError, zlib.error):
+        tables.odd.append(f"cut off: read as far as it goes, {number:,} rows")
+
+
+def _shape(head: str) -> tuple[str, int]:
+    """What parts the cells of a table, and how many lines stand above its header."""
+    lines = head.splitlines()[:MAX_LINES_ABOVE]
+    for above, line in enumerate(lines):
+        for delimiter in _DELIMITERS:
+            if delimiter in line and _kind(_cells_of(line, delimiter)):
+                return delimiter, above
+    filled = next((n for n, line in enumerate(lines) if line.strip()), 0)
+    return max(_DELIMITERS, key=lines[filled].count) if lines else ",", filled
+
+
+def _cells_of(line: str, delimiter: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+    except csv.Error:
+        return []
 
 
 def _encoding(head: bytes) -> str:
@@ -151,11 +212,6 @@ def _encoding(head: bytes) -> str:
         if error.start < len(head) - 4:  # else a character that the head cuts
             return "gb18030"
     return "utf-8-sig"
-
-
-def _delimiter(head: str) -> str:
-    line = next((line for line in head.splitlines() if line.strip()), "")
-    return max((",", ";", "\t"), key=line.count)
 
 
 def _with_point(cell: str) -> str:
@@ -181,7 +237,7 @@ def _column(header: Sequence[str], names: Sequence[str]) -> Column:
     for name in names:
         found = [i for i, (text, _) in enumerate(plain) if text == name]
         if found:
-            return Column(cell=_cell(found), unit_us=plain[found[0]][1], is_there=True)
+            return Column(cell=_cell(found), unit_us=plain[found[0]][1])
     return Column(cell=lambda row: "")
 
 
@@ -196,11 +252,21 @@ def _said(cell: str) -> str:
     return "" if cell.lower() in _NOTHING else cell
 
 
-def _number(text: str) -> float:
+def _plain_number(text: str) -> str:
+    """A number without what parts its thousands."""
+    if text.replace(".", "", 1).isdecimal():
+        return text
+    return re.sub(r"[,\s'’_]", "", text)
+
+
+def _us(text: str, unit_us: float) -> float:
+    """A cell's time in microseconds; a unit in the cell itself counts before the header's."""
     try:
-        return float(text)
+        return float(text) * unit_us
     except ValueError:
-        return float(text.replace(",", "").replace(" ", ""))  # thousands
+        if match := _WITH_UNIT.match(text):
+            text, unit_us = match[1], _UNITS_US[match[2]]
+        return float(_plain_number(text)) * unit_us
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -216,27 +282,36 @@ def _operations(
         _column(header, group) for group in names
     )
     known_kind = functools.cache(kind_of)  # there are few names and many rows
+    read, left_out, reason = 0, 0, ""
     for row in rows:
-        began = start.cell(row)
-        length_us = _length_us(row, began, start, duration, end)
-        if not began or length_us is None:
+        began, count = start.cell(row), blocks.cell(row)
+        try:
+            length_us = _length_us(row, began, start, duration, end)
+            if not began or length_us is None:
+                continue
+            label = type_.cell(row) or name.cell(row)
+            words = f"{direction.cell(row)} {label} {_without_number(name.cell(row))}"
+            tables.building.add(
+                _plain_number(began),
+                length_us,
+                known_kind(words, core=core.cell(row)),
+                label or core.cell(row),
+                blocks=int(count) if count.isdecimal() else 0,
+                place=place,
+                device=device.cell(row),
+                unit_us=start.unit_us,
+            )
+        except (ValueError, ArithmeticError) as error:
+            left_out, reason = left_out + 1, reason or str(error)
             continue
-        label = type_.cell(row) or name.cell(row)
-        words = " ".join((core.cell(row), label, _without_number(name.cell(row))))
-        words = f"{direction.cell(row)} {words}"
-        kind: Kind = known_kind(words)
-        count = blocks.cell(row)
-        tables.building.add(
-            began.replace(",", ""),
-            length_us,
-            kind,
-            label,
-            blocks=int(count) if count.isdecimal() else 0,
-            device=place + device.cell(row),
-            unit_us=start.unit_us,
-        )
+        read += 1
         if marked := step.cell(row):
-            tables.steps.add(f"{place}{device.cell(row)} {marked}")
+            tables.steps.add(f"{place} {device.cell(row)} {marked}")
+    if left_out and not read:
+        raise ValueError(reason)
+    if left_out:
+        whole = read + left_out
+        tables.odd.append(f"{left_out:,} of {whole:,} rows were left out, the first for {reason}")
 
 
 def _length_us(
@@ -244,14 +319,14 @@ def _length_us(
 ) -> float | None:
     """How long an operation took; None if the row does not tell."""
     if said := duration.cell(row):
-        return _number(said) * duration.unit_us
+        return _us(said, duration.unit_us)
     ended = end.cell(row)
-    if duration.is_there or not ended or not began:
+    if not ended or not began:
         return None
-    # Whole parts apart: a time since 1970 does not fit into a float.
-    whole = [int(text.partition(".")[0].replace(",", "")) for text in (began, ended)]
-    parts = [float(f"0.{text.partition('.')[2] or 0}") for text in (began, ended)]
-    return (whole[1] - whole[0] + parts[1] - parts[0]) * start.unit_us
+    # A time since 1970 does not fit into a float.
+    units = [Decimal(repr(column.unit_us)) for column in (start, end)]
+    times = [Decimal(_plain_number(text)) for text in (began, ended)]
+    return float(times[1] * units[1] - times[0] * units[0])
 
 
 def _without_number(name: str) -> str:
@@ -272,7 +347,7 @@ def _step_table(
         if marked := step(row):
             tables.steps.add(f"{place}{device(row)} {marked}")
         for part, column in columns.items():
-            seconds = _number(column.cell(row) or "0") * column.unit_us * US
+            seconds = _us(column.cell(row) or "0", column.unit_us) * US
             tables.totals_s[part] = tables.totals_s.get(part, 0.0) + seconds
 
 
@@ -281,5 +356,5 @@ def _type_table(
 ) -> None:
     name, total = _column(header, _TYPE).cell, _column(header, _TOTAL)
     for row in rows:
-        seconds = _number(total.cell(row) or "0") * total.unit_us * US
+        seconds = _us(total.cell(row) or "0", total.unit_us) * US
         tables.type_times_s[name(row)] = tables.type_times_s.get(name(row), 0.0) + seconds
