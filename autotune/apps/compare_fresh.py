@@ -13,6 +13,7 @@ from autotune.apps.comparable import (
     metric_of,
     rule_of,
 )
+from autotune.apps.layouts import refusal
 from autotune.apps.operands import Operand
 from autotune.apps.resolve import Resolved, resolve, study_facts
 from autotune.apps.view import View
@@ -150,9 +151,7 @@ def _rate(
 
 def _contestant(operand: Operand, resolved: Resolved) -> Contestant:
     space, config = resolved.space, operand.config
-    rule = space.broken_rule(config)
-    if rule is not None or not space.allows(config):
-        why = f"breaks the rule '{rule.text}'" if rule else "is not among the recorded ones"
+    if why := refusal(config, space):
         raise UsageError(f"{operand.name}: {config_text(config)} {why}")
     record = operand.record or TrialRecord(
         number=0, config=config, phase="measure", verdict=Verdict(outcome=Outcome.UNDECIDED)

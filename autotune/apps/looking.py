@@ -105,6 +105,11 @@ class Looker:
             UsageError: Its workload hands over figures only, so that nothing is seen of its calls.
         """
         kind = self.resolved.space.workload.kind
+        if WORKLOADS[kind].runs == "ranks":
+            raise UsageError(
+                "a pipeline is not recorded: where its ranks' time goes is in the report of its "
+                "study (autotune report STUDY) and in measure --json, rank by rank"
+            )
         if WORKLOADS[kind].runs not in ("child", "virtual"):
             raise UsageError(
                 f"workload {kind}: what its calls do is not seen from here; profile it by its own "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from autotune.apps.layouts import layout_rules, refusal
 from autotune.apps.store import without_password
 from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError
@@ -43,9 +44,6 @@ from autotune.workloads import (
     workload_limits,
 )
 from autotune.workloads.grid import Grid, read_grid
-from autotune.workloads.pipeline.chain import layer_count
-from autotune.workloads.pipeline.layout import Bounds
-from autotune.workloads.pipeline.layout import rules as layout_rules
 
 ORIGINS: dict[str, Origin] = {"replay": "replayed", "simulated": "simulated"}
 """Kinds of workloads whose figures are not measured here."""
@@ -82,6 +80,11 @@ def resolve(space: SearchSpace) -> Resolved:
             f"load.{space.objective.load.kind}: {kind} hands over figures, and nothing arrives; "
             "write load: {closed: {}}"
         )
+    if space.objective.load.is_queued and WORKLOADS[kind].runs == "ranks":
+        raise UsageError(
+            f"load.{space.objective.load.kind}: a pipeline runs step after step, and nothing "
+            "arrives; write load: {closed: {}}"
+        )
     if WORKLOADS[kind].runs == "server" and not space.objective.load.is_queued:
         raise UsageError(
             "load: a server has to be told how requests come: {closed: {clients: 16}}, "
@@ -102,7 +105,7 @@ def resolve(space: SearchSpace) -> Resolved:
         space = _with_existing_files(space)
     rules = info.rules if WORKLOADS[kind].runs == "child" else ()
     if WORKLOADS[kind].runs == "ranks":
-        rules = _ranks_rules(space, info)
+        rules = layout_rules(space, info)
     counts_devices = WORKLOADS[kind].runs in ("child", "virtual")
     space = space.on_device(
         info.facts,
@@ -117,23 +120,6 @@ def resolve(space: SearchSpace) -> Resolved:
     if space.objective.knee_share is not None:
         check_knee(space)
     return Resolved(space=space, info=info, origin=ORIGINS.get(kind, "measured"))
-
-
-def _ranks_rules(space: SearchSpace, info: DeviceInfo) -> tuple[str, ...]:
-    """What a pipeline's configurations have to keep.
-
-    Raises:
-        UsageError: A split is not of this model.
-    """
-    split, schedule = space.parameter("stage_split"), space.parameter("schedule")
-    bounds = Bounds(
-        schedules=tuple(map(str, schedule.choices)) if schedule else ("GPipe",),
-        layers=layer_count(space.workload),
-        devices=None if info.kind == "cpu" else 1 + len(info.peers),
-        has_chunks=space.parameter("chunks_per_rank") is not None,
-        forward_only=bool(space.workload.options.get("forward_only")),
-    )
-    return tuple(layout_rules(bounds, [str(c) for c in split.choices] if split else []))
 
 
 def _check_series(space: SearchSpace) -> None:
@@ -331,11 +317,8 @@ def only_config(space: SearchSpace) -> Config:
     """
     fixed = {p.name: p.choices[0] for p in space.params if len(p.choices) == 1}
     config = space.baseline.changed(**fixed)
-    rule = space.broken_rule(config)
-    if rule is not None:
-        raise UsageError(f"{config_text(config)} breaks the rule '{rule.text}'")
-    if not space.allows(config):
-        raise UsageError(f"{config_text(config)} is not among the recorded configurations")
+    if why := refusal(config, space):
+        raise UsageError(f"{config_text(config)} {why}")
     return config
 
 

@@ -122,7 +122,7 @@ class Pass:
             does not hold are left out.
         forward_s, backward_s: By layer, of one micro-batch; empty unless it was timed.
         parameter_bytes, activation_bytes: By layer; activations are what is kept of one item for
-            the backward pass.
+            the backward pass. trained_bytes: of the parameters that have gradients.
         untold: Why there is none of it; empty if there is.
     """
 
@@ -131,6 +131,7 @@ class Pass:
     forward_s: tuple[float, ...] = ()
     backward_s: tuple[float, ...] = ()
     parameter_bytes: tuple[int, ...] = ()
+    trained_bytes: tuple[int, ...] = ()
     activation_bytes: tuple[float, ...] = ()
     untold: str = ""
 

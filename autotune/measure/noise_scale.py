@@ -79,13 +79,21 @@ def noise_scale(
     if not 0 < small < big:
         raise UsageError(f"gradients of {small} and of {big} items: the second must be more")
     table = np.array(norms, dtype=np.float64)
+    odd = np.flatnonzero(~np.isfinite(table).all(axis=1) | (table < 0).any(axis=1))
+    if odd.size:
+        raise UsageError(
+            f"the gradient of step {odd[0] + 1} is not a number (NaN or infinite), in {odd.size} "
+            f"of {len(norms)} steps"
+        )
+    if not table.any():
+        raise UsageError("the gradient is 0 in every step: nothing is trained at these weights")
     signal = (big * table[:, 1] - small * table[:, 0]) / (big - small)
     noise = (table[:, 0] - table[:, 1]) / (1 / small - 1 / big)
     rng = np.random.default_rng(seed)
     drawn = rng.integers(len(norms), size=(RESAMPLES, len(norms)))
-    found = np.where(
-        signal[drawn].mean(1) > 0, noise[drawn].mean(1) / signal[drawn].mean(1), np.inf
-    )
+    signals, noises = signal[drawn].mean(1), noise[drawn].mean(1)
+    found = np.full(RESAMPLES, np.inf)
+    np.divide(noises, signals, out=found, where=signals > 0)
     low, high = np.quantile(found, (0.025, 0.975), method="nearest")
     whole = float(noise.mean() / signal.mean()) if signal.mean() > 0 else None
     return NoiseScale(

@@ -414,11 +414,7 @@ class RanksSession(ProcessSession):
 
 def _reference_key(spec: GroupSpec) -> tuple[object, ...]:
     """What the model without a pipeline depends on."""
-    model = (
-        spec.workload.model,
-        spec.workload.precision,
-        repr(sorted(spec.workload.options.items())),
-    )
+    model = (repr(spec.workload), repr(sorted(spec.config.environment().items())))
     return (*model, spec.config.get("global_batch_size", 1), spec.seed, spec.devices[0])
 
 

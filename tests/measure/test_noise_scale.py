@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,13 @@ def test_a_single_step_is_never_enough():
 def test_where_noise_hides_the_gradient_it_says_so():
     found = noise_scale([SquaredNorms(100.0, 0.5)] * 20, small=1, big=100)
     assert found.items is None and "not known" in found.text()
+
+
+def test_gradients_that_are_no_numbers_or_nothing_have_no_scale():
+    right = steps(20, small=16, pieces=16, seed=0)
+    with pytest.raises(UsageError, match="step 3 is not a number"):
+        noise_scale([*right[:2], SquaredNorms(math.nan, 1.0), *right], small=16, big=256)
+    with pytest.raises(UsageError, match="0 in every step"):
+        noise_scale([SquaredNorms(0.0, 0.0)] * 20, small=16, big=256)
+    still = noise_scale([SquaredNorms(4.0, 4.0)] * 20, small=16, big=256)
+    assert (still.items, still.low, still.high) == (0.0, 0.0, 0.0)

@@ -73,7 +73,7 @@ def test_formulas_end_where_their_assumptions_do():
     assert bubble_ratio("1F1B", 4, 8) == pytest.approx(3 / 11)
     assert bubble_ratio("Interleaved1F1B", 4, 8, 2) == pytest.approx(3 / 19)
     assert bubble_ratio("Interleaved1F1B", 4, 6, 2) is None
-    assert bubble_ratio("ZBVZeroBubble", 4, 8, 2) is None
+    assert bubble_ratio("ZBVZeroBubble", 4, 7, 2) is None
 
 
 def test_the_law_of_a_step_is_found_from_two_probes():
@@ -105,3 +105,5 @@ def test_a_pipelines_first_step_must_be_the_models():
     ):
         with pytest.raises(WrongOutput, match=words):
             compare_passes([wrong], whole, "float32")
+    with pytest.raises(WrongOutput, match="the furthest is layer 1"):  # of one replica alone
+        compare_passes([Pass(loss=2.0, gradient_norms={"1": 8.0}), *own], whole, "float32")

@@ -53,6 +53,63 @@ def failing(how: str) -> tuple[nn.Sequential, list]:
     return nn.Sequential(*(Failing(1, how) for _ in range(4))), INPUTS
 
 
+class Masked(Layer):
+    """Takes a mask of whole numbers beside its input, and hands both on, each by itself."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().forward(x) * mask.unsqueeze(-1), mask
+
+
+class Packed(Layer):
+    """The same with one parameter for both, as in an nn.Sequential."""
+
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> list[torch.Tensor]:
+        x, mask = pair
+        return [super().forward(x) * mask.unsqueeze(-1), mask]
+
+
+class Last(Layer):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * mask.unsqueeze(-1)
+
+
+def odd() -> tuple[nn.Sequential, list]:
+    """No parameters in the first layer, a frozen one, one that writes into what it gets."""
+    layers = (Cut(), Masked().requires_grad_(False), Masked(), Packed(), Relu(), Last())
+    mask = {"name": "mask", "shape": ["batch"], "dtype": "int64", "low": 0, "high": 2}
+    return nn.Sequential(*layers), [{"name": "x", "shape": ["batch", 2, 4]}, mask, INPUTS[1]]
+
+
+class Cut(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.flatten(1), mask
+
+
+class Relu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.relu(x), mask
+
+
+def tied() -> tuple[nn.Sequential, list]:
+    layers = right()[0]
+    layers[3].linear.weight = layers[0].linear.weight
+    return layers, INPUTS
+
+
+def summed() -> tuple[nn.Sequential, list]:
+    layers = right()[0]
+    layers.loss = lambda output, target: (output - target).square().sum()
+    return layers, INPUTS
+
+
+def turned() -> tuple[nn.Sequential, list]:
+    return right()[0], [{**item, "shape": [3, "batch", 8]} for item in INPUTS]
+
+
 def slow() -> tuple[nn.Sequential, list]:
     class Slow(Layer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

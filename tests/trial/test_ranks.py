@@ -12,7 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.core.errors import CompileError, OutOfMemory, TrialCrashed, TrialTimeout, WrongOutput
+from autotune.core.errors import (
+    CompileError,
+    OutOfMemory,
+    TrialCrashed,
+    TrialTimeout,
+    UsageError,
+    WrongOutput,
+)
 from autotune.core.pipeline import SCHEDULES
 from autotune.core.records import Config, GroupSpec, Plan, Window, WorkloadSpec
 from autotune.measure.summary import summarise
@@ -128,6 +135,33 @@ def test_a_wrong_split_is_caught(launcher):
         for one in (launcher, fresh):  # the model's layers are known to it, and not yet
             with pytest.raises(CompileError, match=r"stage_split=3-2 has 5 layers"):
                 open_session(own("right", stage_split="3-2"), one)
+
+
+@pytest.mark.parametrize("how", [{"stage_split": "4-2"}, {"schedule": "ZBVZeroBubble"}])
+def test_a_users_layers_may_be_odd(launcher, how):
+    spec = own("odd", micro_batch_count=4, **how)
+    with open_session(spec, launcher) as session:
+        figures = summarise(session.measure(STEPS)).pipeline
+    assert figures.loss_difference <= 1e-5 and figures.gradient_difference <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("tied", CompileError, r"layers 0, 3 share parameters, .* on ranks 0, 1"),
+        ("summed", UsageError, r"the loss of 4 items together is .* a mean over the items"),
+        ("turned", UsageError, r"x has the shape \[3, batch, 8\]; .* must be batch"),
+    ],
+)
+def test_what_a_pipeline_would_compute_otherwise_is_refused(launcher, name, error, words):
+    with pytest.raises(error, match=words):
+        open_session(own(name), launcher)
+
+
+def test_layers_on_one_rank_may_share_parameters(launcher):
+    spec = own("tied", schedule="ZBVZeroBubble", micro_batch_count=4)
+    with open_session(spec, launcher) as session:
+        assert summarise(session.measure(STEPS)).pipeline.gradient_difference <= 1e-5
 
 
 @pytest.mark.parametrize(("how", "error"), [("raise", TrialCrashed), ("allocate", OutOfMemory)])

@@ -7,7 +7,9 @@ of a built-in is made under a seed of its own, so that a rank makes only those i
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +101,7 @@ class Chain:
         make: Builds the layers from one index up to another.
         inputs: Of the first layer, the target last if there is one.
         loss: Of the last layer's output and the target, the mean over the items.
+        tied: Layers that share parameters.
     """
 
     count: int
@@ -106,11 +109,28 @@ class Chain:
     inputs: tuple[InputSpec, ...]
     loss: Loss
     notes: tuple[str, ...] = ()
+    tied: tuple[tuple[int, ...], ...] = ()
 
     @property
     def model_inputs(self) -> tuple[InputSpec, ...]:
         """Those that the first layer takes."""
         return tuple(item for item in self.inputs if item.name != TARGET)
+
+    def mean_loss(self, output: Any, target: torch.Tensor | None) -> torch.Tensor:
+        """The loss of what the last layer returned; of several tensors the first one counts.
+
+        Raises:
+            UsageError: It is not one number.
+        """
+        first = output[0] if isinstance(output, (tuple, list)) else output
+        value = self.loss(first) if target is None else self.loss(first, target)
+        shape = getattr(value, "shape", None)
+        if shape is None or math.prod(shape) != 1:
+            what = type(value).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
+            raise UsageError(
+                f"workload.model: its loss is {what}; it must be one number, the mean of the items'"
+            )
+        return value.reshape(())
 
 
 def layer_count(spec: WorkloadSpec) -> int | None:
@@ -161,7 +181,7 @@ def _users(spec: WorkloadSpec, seed: int, config: Config) -> Chain:
 
     factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
     assert factory is not None, "checked before"
-    torch.manual_seed(seed)
+    _seed_all(seed)
     found = user_code.call(user_code.load(factory), str(factory), sizes(spec), config)
     model, declared = user_code.split(found)
     inputs = spec.inputs or user_code.input_specs(declared, str(factory))
@@ -176,15 +196,52 @@ def _users(spec: WorkloadSpec, seed: int, config: Config) -> Chain:
             "workload.inputs: give the model's inputs, and the loss's target as the last one, "
             "such as [{name: x, shape: [batch, 16]}, {name: target, shape: [batch, 4]}]"
         )
-    layers = list(model)
+    _check_inputs(inputs)
+    own = getattr(model, "loss", None)
+    layers = [layer for layer in model if layer is not own]  # set as an attribute it is a child
+    if not layers:
+        raise UsageError(f"workload.model: {factory} returned no layers at all")
     loss, note = _loss_of(model, inputs)
     return Chain(
+        tied=tuple(_tied(layers)),
         count=len(layers),
         make=lambda first, last: layers[first:last],
         inputs=inputs,
         loss=loss,
         notes=(note,),
     )
+
+
+def _seed_all(seed: int) -> None:
+    """Every rank builds the model for itself, and must draw the same weights."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _check_inputs(inputs: Sequence[InputSpec]) -> None:
+    for item in inputs:
+        if item.batch_axis != 0:
+            shape = ", ".join(map(str, item.shape))
+            raise UsageError(
+                f"workload.inputs: {item.name} has the shape [{shape}]; a pipeline cuts an input "
+                "along its first axis, which must be batch: turn it round in the first layer, and "
+                "keep in the model what all items share"
+            )
+    if all(item.name == TARGET for item in inputs):
+        raise UsageError("workload.inputs: there is only the target; give what the model takes")
+
+
+def _tied(layers: Sequence[nn.Module]) -> Iterator[tuple[int, ...]]:
+    """Groups of layers that have a parameter in common."""
+    holders: dict[int, dict[int, None]] = {}
+    for index, layer in enumerate(layers):
+        for parameter in layer.parameters():
+            holders.setdefault(id(parameter), {})[index] = None
+    yield from dict.fromkeys(tuple(held) for held in holders.values() if len(held) > 1)
 
 
 def _loss_of(model: Any, inputs: Sequence[InputSpec]) -> tuple[Loss, str]:
@@ -209,5 +266,8 @@ def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 def mean_squares(output: torch.Tensor, target: torch.Tensor | None = None) -> torch.Tensor:
     """Mean of the squares of the difference, of the output itself without a target."""
-    squares: torch.Tensor = (output if target is None else output - target).square().mean()
+    difference = output if target is None else output - target
+    if not difference.is_floating_point():
+        difference = difference.double()
+    squares: torch.Tensor = difference.square().mean()
     return squares

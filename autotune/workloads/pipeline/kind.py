@@ -39,6 +39,15 @@ def check(spec: WorkloadSpec) -> None:
         raise UsageError(
             f"workload.precision: {spec.precision!r} is none of {', '.join(PRECISIONS)}"
         )
+    if spec.data is not None:
+        raise UsageError(
+            "workload.data: a pipeline takes random items of its inputs' ranges; leave data out"
+        )
+    if spec.call != "auto":
+        raise UsageError(
+            f"workload.call: {spec.call} is of a single model; a pipeline's layers take tensors, "
+            "one parameter each"
+        )
     factory = user_code.FactoryPath.parse(spec.model, spec.base_dir)
     if factory is not None:
         user_code.check(factory)

@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from autotune.core.errors import UsageError
+from autotune.core.errors import CompileError, UsageError
 from autotune.core.pipeline import PARAMETERS, SCHEDULES
 from autotune.core.records import Config, Scalar
+
+HOST_RANKS = 64  # processes that are started where they share the cores of the host
 
 SPLITS = ("even", "balanced")
 """Splits by name: equally many layers per stage, or equally long stages as far as layers allow."""
@@ -120,9 +122,10 @@ class Layout:
             items=batch // pieces,
         )
         if batch % pieces:
+            near = " or ".join(str(n * pieces) for n in (layout.items, layout.items + 1) if n)
             raise UsageError(
                 f"global_batch_size={batch} is not divisible by micro_batch_count x "
-                f"gradient_accumulation x replicas = {pieces}"
+                f"gradient_accumulation x replicas = {pieces}; {near} is"
             )
         if why := layout.misfit():
             raise UsageError(why)
@@ -138,16 +141,22 @@ class Layout:
         if kind.placement == "v" and self.chunks != 2:
             return f"{self.schedule} has two stages per rank, not chunks_per_rank={self.chunks}"
         if self.schedule == "1F1B" and count < self.ranks:
-            return f"1F1B needs micro_batch_count >= stage_count: {count} is below {self.ranks}"
+            return (
+                f"1F1B needs micro_batch_count >= stage_count: {count} is below {self.ranks}; "
+                "GPipe takes fewer"
+            )
         if self.schedule == "DualPipeV" and count < self.stages:
             return (
-                f"DualPipeV needs as many micro-batches as stages: {count} is below {self.stages}"
+                "DualPipeV needs as many micro-batches as stages, two per rank: "
+                f"micro_batch_count={count} is below {self.stages}"
             )
         if self.schedule in ("Interleaved1F1B", "InterleavedZeroBubble"):
             turns = max(1, count // self.ranks)
             if count % turns:
                 return (
-                    f"{self.schedule} takes micro_batch_count in {turns} equal turns, not {count}"
+                    f"{self.schedule} takes micro-batches in {turns} equal turns: "
+                    f"micro_batch_count={count} is no multiple of {turns}; one of "
+                    f"stage_count={self.ranks} always fits"
                 )
         return ""
 
@@ -186,6 +195,33 @@ class Layout:
             )
         return given
 
+    def check_tied(self, tied: Sequence[Sequence[int]], counts: Sequence[int]) -> None:
+        """Refuse to part layers that share parameters.
+
+        Args:
+            tied: Groups of them. counts: layers of every stage.
+        Raises:
+            CompileError: Some lie on different ranks.
+        """
+        rank_of = [0] * sum(counts)
+        for place in range(self.ranks):
+            for stage in self.stages_of(place):
+                first = sum(counts[:stage])
+                rank_of[first : first + counts[stage]] = [place] * counts[stage]
+        for group in tied:
+            places = sorted({rank_of[layer] for layer in group})
+            if len(places) > 1:
+                raise CompileError(
+                    f"layers {_listed(group)} share parameters, and this split puts them on ranks "
+                    f"{_listed(places)}, which would train copies of them: use a schedule that "
+                    "turns round at the last rank (ZBVZeroBubble, DualPipeV), whose first and "
+                    "last stage are on rank 0, another split, or parameters of their own"
+                )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
@@ -203,6 +239,25 @@ class Bounds:
     devices: int | None = None
     has_chunks: bool = False
     forward_only: bool = False
+
+    def refusal(self, config: Config) -> str:
+        """What keeps a configuration from running, in words; empty if nothing does."""
+        split = str(setting(config, "stage_split"))
+        try:
+            layout = Layout.of(config)
+            layers = self.layers or sum(read_split(split)) or layout.stages
+            layout.counts(split, layers)
+        except UsageError as error:
+            return str(error)
+        if self.forward_only and layout.schedule != "GPipe":
+            return f"without backward passes {layout.schedule} is GPipe; write schedule: GPipe"
+        count = layout.ranks * layout.replicas
+        if self.devices is not None and count > self.devices:
+            return (
+                f"stage_count={layout.ranks} x replicas={layout.replicas} are {count} ranks, and "
+                f"there is room for {self.devices}"
+            )
+        return ""
 
     def where(self, holds: Callable[[str], bool], rule: str) -> Iterator[str]:
         """A rule for some schedules alone, none if the space has none of them."""

@@ -27,7 +27,8 @@ def least_bytes(config: Config, known: Pass, options: dict[str, object]) -> tupl
     counts = layout.counts(str(setting(config, "stage_split")), layers, times_s)
     chosen = {**TRAINING, **options}
     trains = not chosen["forward_only"]
-    copies = 2 + KEPT_PER_WEIGHT[str(chosen["optimizer"])] if trains else 1
+    copies = 1 + KEPT_PER_WEIGHT[str(chosen["optimizer"])] if trains else 0  # beside the weights
+    trained = known.trained_bytes or known.parameter_bytes
     recomputes = bool(setting(config, "activation_checkpointing"))
     needed = []
     for place in range(layout.ranks):
@@ -36,10 +37,10 @@ def least_bytes(config: Config, known: Pass, options: dict[str, object]) -> tupl
             for stage in layout.stages_of(place)
             for layer in range(sum(counts[:stage]), sum(counts[: stage + 1]))
         ]
-        weights = sum(known.parameter_bytes[layer] for layer in own)
+        weights = sum(known.parameter_bytes[layer] + copies * trained[layer] for layer in own)
         kept = sum(known.activation_bytes[layer] for layer in own) * layout.items
         held = 0 if recomputes or not trains else in_flight(layout, place)
-        needed.append(int(copies * weights + held * kept))
+        needed.append(int(weights + held * kept))
     return tuple(needed)
 
 

@@ -36,6 +36,7 @@ def test_the_rules_refuse_exactly_what_a_layout_refuses(has_chunks):
         except UsageError:
             runs = False
         assert all(rule.holds(one.as_dict(), {}) for rule in checks) == runs, one
+        assert bool(bounds.refusal(one)) != runs, one
 
 
 @pytest.mark.parametrize(

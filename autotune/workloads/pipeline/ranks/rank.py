@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -241,15 +241,17 @@ class Rank:
             self.counts = layout.counts(split, self._chain.count, times_s)
         except UsageError as error:
             raise CompileError(str(error)) from None  # a user's model: its layers are known now
+        layout.check_tied(self._chain.tied, self.counts)
         self._parts: dict[int, list[nn.Module]] = {}
         recomputes = self._trains and bool(setting(self._config, "activation_checkpointing"))
+        is_parted = self._trains and SCHEDULES[layout.schedule].splits_backward
         stages = []
         for index in layout.stages_of(self.place):
             first = sum(self.counts[:index])
             layers = self._made(first, first + self.counts[index])
             self._parts[index] = layers
             stage = PipelineStage(
-                Joined(layers, recomputes=recomputes),
+                Joined(layers, recomputes=recomputes, is_parted=is_parted),
                 index,
                 layout.stages,
                 self._device,
@@ -257,6 +259,7 @@ class Rank:
             )
             self._recorder.watch(stage, layout.micro_batches, self._counter(index))
             stages.append(stage)
+        self._chain = replace(self._chain, make=_made_already)  # the other stages' layers go
         kind = schedule_class(layout.schedule)
         loss = self._scaled_loss if self._trains else None
         single = SCHEDULES[layout.schedule].single
@@ -316,8 +319,7 @@ class Rank:
         return losses
 
     def _chain_loss(self, output: Any, target: torch.Tensor | None) -> torch.Tensor:
-        first = output[0] if isinstance(output, tuple) else output
-        value = self._chain.loss(first) if target is None else self._chain.loss(first, target)
+        value = self._chain.mean_loss(output, target)
         pieces = 1 if not self._trains else self._layout.micro_batches
         scaled: torch.Tensor = value / (pieces * self._layout.rounds)
         return scaled
@@ -354,3 +356,7 @@ class Rank:
         dist.all_reduce(table)
         mean = float(table.item()) / self._layout.replicas
         return mean if math.isfinite(mean) else None
+
+
+def _made_already(first: int, last: int) -> Sequence[nn.Module]:
+    raise AssertionError(f"layers {first} to {last} were asked for after the stages were built")

@@ -11,11 +11,16 @@ import torch
 from torch import nn
 
 from autotune.core.clock import Clock
+from autotune.core.errors import UsageError
 from autotune.core.pipeline import Pass
+from autotune.workloads.pipeline.ranks.stages import arguments, handed_on, kept_whole
 
 if TYPE_CHECKING:
     from autotune.workloads.pipeline.chain import Chain
 
+_End = tuple[torch.Tensor, torch.Tensor | None]  # an output, and its target
+
+NOT_THE_MEAN = 0.02  # relative: beyond what any precision's rounding makes
 TIMED = 3  # passes of one micro-batch whose median is a layer's time, after one that is not
 
 
@@ -33,6 +38,7 @@ class Unpipelined:
         self._forward_s: list[list[float]] = [[] for _ in layers]
         self._backward_s: list[list[float]] = [[] for _ in layers]
         self._kept = [0] * len(layers)
+        self._ends: list[_End] = []  # of the first two slices
 
     def run(
         self,
@@ -49,6 +55,8 @@ class Unpipelined:
 
         Args:
             batch: The model's inputs.
+        Raises:
+            UsageError: The loss is no mean over items.
         """
         total = batch[0].shape[0]
         begins = list(range(0, total, items))
@@ -60,6 +68,7 @@ class Unpipelined:
             values = tuple(tensor[part] for tensor in batch)
             loss += self._slice(values, None if target is None else target[part], share, trains)
         slices = max(len(begins), TIMED + 1)
+        check_mean(self._chain.mean_loss, self._ends[: len(begins)])
         return Pass(
             loss=loss,
             gradient_norms=norms(self._layers, 0) if trains else {},
@@ -67,33 +76,48 @@ class Unpipelined:
             backward_s=tuple(
                 statistics.median(times[1:]) if times else 0.0 for times in self._backward_s
             ),
-            parameter_bytes=tuple(
-                sum(p.nbytes for p in layer.parameters()) for layer in self._layers
+            parameter_bytes=tuple(sum(p.nbytes for p in own) for own in self._parameters()),
+            trained_bytes=tuple(
+                sum(p.nbytes for p in own if p.requires_grad) for own in self._parameters()
             ),
             activation_bytes=tuple(size / slices / items for size in self._kept),
         )
 
     def _slice(self, values: Any, target: torch.Tensor | None, share: float, trains: bool) -> float:
         """One slice forward and backward; its loss times its share."""
-        ins, outs = [], []
+        ins: list[tuple[torch.Tensor, ...]] = []
+        outs: list[tuple[torch.Tensor, ...]] = []
+        out: Any = None
+        seen: set[int] = set()  # by the slice: what two layers keep is there once
         with torch.enable_grad() if trains else torch.no_grad():
             for index, layer in enumerate(self._layers):
                 values = tuple(_leaf(value, trains and index > 0) for value in values)
                 ins.append(values)
-                with _counted_saves(self._kept, index, layer):
-                    out = self._timed(functools.partial(layer, *values), self._forward_s[index])
-                outs.append(out if isinstance(out, tuple) else (out,))
-                values = outs[-1]
-            targets = () if target is None else (target,)
-            loss = share * self._chain.loss(values[0], *targets)
+                given = kept_whole(layer, arguments(layer, values))
+                with _counted_saves(self._kept, index, layer, seen):
+                    out = self._timed(functools.partial(layer, *given), self._forward_s[index])
+                if index < len(self._layers) - 1:  # the last one may return whatever the loss takes
+                    values = handed_on(layer, out)
+                    outs.append(values)
+            first = out[0] if isinstance(out, (tuple, list)) else out
+            if len(self._ends) < 2 and isinstance(first, torch.Tensor):
+                self._ends.append((first.detach(), target))
+            loss = share * self._chain.mean_loss(out, target)
         heads: Any = (loss,)
-        grads: Any = None
+        grads: Any = (torch.ones_like(loss),)
         for index in reversed(range(len(self._layers) if trains else 0)):
-            back = functools.partial(torch.autograd.backward, heads, grads)
-            self._timed(back, self._backward_s[index])
-            heads = outs[index - 1]
-            grads = tuple(value.grad for value in ins[index])
+            self._timed(functools.partial(_backward, heads, grads), self._backward_s[index])
+            if index:
+                heads, grads = outs[index - 1], tuple(value.grad for value in ins[index])
         return float(loss.detach())
+
+    def _parameters(self) -> list[list[nn.Parameter]]:
+        """By layer; one that several layers share is the first one's."""
+        owners: dict[nn.Parameter, int] = {}
+        for index, layer in enumerate(self._layers):
+            for parameter in layer.parameters():
+                owners.setdefault(parameter, index)
+        return [[p for p, owner in owners.items() if owner == i] for i in range(len(self._layers))]
 
     def _timed(self, action: Callable[[], Any], into: list[float]) -> Any:
         self._wait()
@@ -102,6 +126,41 @@ class Unpipelined:
         self._wait()
         into.append(self._clock.now_s() - began_s)
         return result
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]  # torch is not checked
+def check_mean(loss: Callable[..., torch.Tensor], ends: Sequence[_End]) -> None:
+    """Hold the loss of two parts together against the mean of their losses.
+
+    Args:
+        ends: Outputs and targets of two slices, or of one that is parted then if it can be.
+    Raises:
+        UsageError: They differ.
+    """
+    parts = list(ends)
+    if len(parts) == 1 and parts[0][0].ndim and len(parts[0][0]) > 1:
+        ((out, target),) = parts
+        parts = [(out[i : i + 1], None if target is None else target[i : i + 1]) for i in (0, 1)]
+    if len(parts) < 2 or not all(out.ndim for out, _ in parts):
+        return  # there is one item, or the model itself returns its loss
+    (out, target), (further, further_target) = parts
+    both = None if target is None else torch.cat([target, further_target])
+    together = float(loss(torch.cat([out, further]), both))
+    mean = (float(loss(out, target)) + float(loss(further, further_target))) / 2
+    if abs(together - mean) > NOT_THE_MEAN * max(abs(together), abs(mean)):
+        raise UsageError(
+            f"workload.model: the loss of {len(out) + len(further)} items together is "
+            f"{together:.6g}, and that of two halves of them {mean:.6g} in the mean: in a pipeline "
+            "it has to be a mean over the items, neither a sum nor one with weights; options: "
+            "{compare: false} runs it as it is, holding nothing against the model's own gradients"
+        )
+
+
+def _backward(heads: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]) -> None:
+    """Through a layer, as far as its outputs have a gradient and come from one that needs it."""
+    pairs = [(h, g) for h, g in zip(heads, grads, strict=True) if h.requires_grad and g is not None]
+    if pairs:
+        torch.autograd.backward(*zip(*pairs, strict=True))
 
 
 def norms(layers: Sequence[nn.Module], first: int) -> dict[str, float]:
@@ -121,17 +180,21 @@ def _leaf(value: torch.Tensor, needs_gradient: bool) -> torch.Tensor:
     return value.requires_grad_() if needs_gradient and value.is_floating_point() else value
 
 
-def _counted_saves(kept: list[int], index: int, layer: nn.Module) -> Any:
-    """Adds up the bytes that autograd keeps of a layer's pass, its parameters left out."""
+def _counted_saves(kept: list[int], index: int, layer: nn.Module, seen: set[int]) -> Any:
+    """Adds up the bytes that autograd keeps of a layer's pass, its parameters left out.
+
+    Args:
+        seen: Addresses of what is kept already.
+    """
 
     own = {p.data_ptr() for p in layer.parameters()}
-    seen: set[int] = set()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         place = tensor.data_ptr()
         if place not in own and place not in seen:
             seen.add(place)
-            kept[index] += tensor.nbytes
+            # An expanded tensor has more numbers than memory.
+            kept[index] += min(tensor.nbytes, tensor.untyped_storage().nbytes())
         return tensor
 
     return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
