@@ -4,10 +4,13 @@
 
 A study over a small space whose figures are known is run, alone or by two workers, and struck:
 SIGKILL to the tool, a worker or a process of a trial, the database server killed or started again,
-a disk that is full, a directory that may not be written, a clock that jumps. Whenever the tool has
-ended it is started again, and in the end once more without any fault. After every fault is looked
-whether a trial that was reported complete is gone or differs, and whether a process is left; at the
-end whether the study is finished and its recommendation is the best of what was measured.
+a disk that is full, a file that may not grow, a directory that may not be written, a clock that
+jumps. Whenever the tool has ended it is started again, and in the end once more without any fault.
+After every fault is looked whether a trial that was reported complete is gone or differs, and
+whether a process is left; at the end whether the study is finished and its recommendation is the
+best of what was measured.
+
+Every study has a small file system of its own, which may be full, if this user may mount one.
 """
 
 from __future__ import annotations
@@ -73,6 +76,7 @@ REPORTED = re.compile(r"trial +(\d+) \([^)]*\) +(.*)")
 GONE_S = 5.0  # within which all processes have to be gone
 END_S = 60.0  # within which the tool has to end where it cannot go on
 MAX_SHOWN = 10
+DISK_BYTES = 16 * 2**20
 STARTS = 8  # without a fault, until a study is finished
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
@@ -178,6 +182,7 @@ class Struck:
     ) -> None:
         self._dir = tempfile.TemporaryDirectory(prefix="faults")
         self.place = Path(self._dir.name)
+        self.has_own_disk = server is None and _mount(self.place)
         self.url = url.format(place=self.place)
         self.name = f"k{number}"
         self.server, self._rng, self._tally = server, rng, tally
@@ -199,6 +204,8 @@ class Struck:
 
     def close(self) -> None:
         """Remove its files."""
+        if self.has_own_disk:
+            subprocess.run(["umount", "--lazy", self.place], check=True)
         self._dir.cleanup()
 
     def start(self, workers: int) -> Tool:
@@ -219,9 +226,19 @@ class Struck:
             return {record.number: record for record in stored.records()}
         return {}
 
-    def check(self, tool: Tool, was_below: Sequence[psutil.Process]) -> None:
+    def processes(self) -> list[psutil.Process]:
+        """All that runs of the tool and of what it has started, whoever's child it is now."""
+        mark = str(self.place / "offset")
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("FAULTS_CLOCK") == mark and _is_alive(process):
+                    found.append(process)
+        return found
+
+    def check(self, tool: Tool) -> None:
         """After the tool's end: is something left, or gone?"""
-        if left := _alive_after(was_below, GONE_S):
+        if left := _left_after(self.processes, GONE_S):
             self._tally.orphans += [f"{self.name}: {_command(p)}" for p in left]
             for process in left:
                 with suppress(psutil.Error):
@@ -245,9 +262,8 @@ class Struck:
         for _ in range(STARTS):
             tool = self.start(1)
             ended = tool.wait(END_S * 3)
-            below = tool.below()
             tool.process.kill()
-            self.check(tool, below)
+            self.check(tool)
             if ended and tool.process.returncode == 0:
                 break
         else:
@@ -268,9 +284,15 @@ class Struck:
         best = max(truth(r.config) for r in ok if r.config not in struck)
         if result.config is None or truth(result.config) < best:
             proof = [(truth(r.config), str(r.verdict.outcome)) for r in again]
+            noisy = {
+                truth(r.config): round(r.measurement.canary_ratio or 1.0, 2)
+                for r in ok
+                if r.measurement and r.measurement.trust != "quiet"
+            }
             self._tally.wrong.append(
                 f"{self.name}: {result.config} is recommended, {best} was seen; "
-                f"{result.recommendation.status} {result.recommendation.reasons} {proof}"
+                f"{result.recommendation.status} {result.recommendation.reasons} {proof}; "
+                f"speed of the noisy ones: {noisy}"
             )
         for record in ok:
             measured = record.measurement
@@ -279,12 +301,22 @@ class Struck:
                 self._tally.wrong.append(f"{self.name}: trial {record.number} shows {shown}")
 
 
-def _alive_after(processes: Sequence[psutil.Process], limit_s: float) -> list[psutil.Process]:
+def _mount(place: Path) -> bool:
+    """Put a small file system there; false where this user may not."""
+    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "faults", place]
+    with suppress(FileNotFoundError):
+        return subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0
+    return False
+
+
+def _left_after(
+    running: Callable[[], list[psutil.Process]], limit_s: float
+) -> list[psutil.Process]:
     until_s = time.monotonic() + limit_s
-    while left := [p for p in processes if _is_alive(p)]:
+    while left := running():
         if time.monotonic() > until_s:
             return left
-        time.sleep(0.02)
+        time.sleep(0.1)
     return []
 
 
@@ -335,6 +367,20 @@ def restart_server(study: Struck, tool: Tool, rng: random.Random) -> bool:
 
 
 def fill_disk(study: Struck, tool: Tool, rng: random.Random) -> bool:
+    """There is no room left but for a few pages, until the tool has ended or for a minute."""
+    if not study.has_own_disk:
+        return False
+    filler = study.place / "filler"
+    page = os.statvfs(study.place).f_frsize
+    with filler.open("wb") as file:
+        room = os.statvfs(study.place).f_bavail - rng.randrange(4)
+        os.posix_fallocate(file.fileno(), 0, max(room, 1) * page)
+    tool.wait(rng.choice([2.0, END_S]))
+    filler.unlink()
+    return True
+
+
+def limit_files(study: Struck, tool: Tool, rng: random.Random) -> bool:
     """No file may grow further than the storage has just grown."""
     path = study.storage_file()
     if path is None or not path.is_file():
@@ -381,13 +427,17 @@ FAULTS: dict[str, tuple[Fault, float]] = {
     "child killed": (kill_child, 3.0),
     "clock set": (shift_clock, 1.0),
     "disk full": (fill_disk, 1.0),
+    "file limit": (limit_files, 1.0),
     "read-only": (forbid_writing, 1.0),
     "server killed": (kill_server, 1.0),
     "server restarted": (restart_server, 1.0),
 }
 """Every fault with how often it is chosen."""
 
-OF_SERVERS, OF_FILES = ("server killed", "server restarted"), ("disk full", "read-only")
+OF_SERVERS, OF_FILES = (
+    ("server killed", "server restarted"),
+    ("disk full", "file limit", "read-only"),
+)
 
 
 def strike(
@@ -405,20 +455,17 @@ def strike(
         tool = study.start(workers)
         # Half of the first strikes lie in the start, half after the first trial of this run.
         _until_trial(tool) if rng.random() < 0.5 else time.sleep(rng.uniform(0.0, 1.5))
-        below = tool.below()
         while tool.is_running and struck < most:
             drawn = rng.choices(names, [FAULTS[n][1] for n in names])[0]
             name = order[struck] if order else drawn
-            below = tool.below()
             if FAULTS[name][0](study, tool, rng):
                 struck += 1
                 tally.faults[name] += 1
             tool.wait(rng.uniform(0.05, 2.0))
         if tool.is_running:
-            below = tool.below()
             tool.process.kill()
         tool.wait(END_S)
-        study.check(tool, below)
+        study.check(tool)
         if tool.process.returncode == 0:
             return
 

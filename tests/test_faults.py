@@ -16,7 +16,7 @@ from postgresql import Server
 @pytest.mark.parametrize(
     ("storage", "kinds"),
     [
-        ("journal", ["tool killed", "worker killed", "disk full", "clock set"]),
+        ("journal", ["tool killed", "worker killed", "file limit", "clock set"]),
         ("sqlite", ["child killed", "tool killed", "read-only"]),
         ("postgresql", ["server killed", "tool killed"]),
     ],

@@ -24,6 +24,7 @@ from autotune.apps.samples import SampleKeeper
 from autotune.apps.store import study_dir
 from autotune.apps.view import View
 from autotune.core.errors import AutotuneError, UnavailableError
+from autotune.core.lifetime import live_on
 from autotune.devices import find_devices
 from autotune.devices.reserve import WAIT_S, Reservation
 from autotune.search.conditions import fingerprint_of
@@ -43,7 +44,10 @@ STOP_S = 15.0  # to end a trial in good order
 ORPHAN_S = 3.0  # that a worker may take to stop once the tool is gone
 MAX_SAID = 5  # lines of a worker that are passed on
 
-_CODE = "import sys; sys.path.append(sys.argv[1]); import autotune.apps.member as m; m.main()"
+_CODE = (
+    "import sys; sys.path.append(sys.argv[1]); import autotune.core.lifetime as l; "
+    "l.die_with_parent(int(sys.argv[2])); import autotune.apps.member as m; m.main()"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +113,7 @@ def _run_once(task: Task, should_stop: Callable[[], bool]) -> tuple[int, Ended |
     log = LogPipe()
     root = str(Path(__file__).resolve().parents[2])
     with subprocess.Popen(
-        [sys.executable, "-c", _CODE, root],
+        [sys.executable, "-c", _CODE, root, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log.write_fd,
@@ -173,6 +177,7 @@ def main() -> None:
     try:
         task: Task = pickle.load(sys.stdin.buffer)  # from the tool that has started this process
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+        live_on()  # from here on it ends in good order
         ended = work(task)
     except KeyboardInterrupt:
         ended = Ended(reason="interrupted")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from autotune.core.outcomes import Outcome
 from autotune.core.records import (
     Comparison,
     Config,
@@ -17,7 +18,7 @@ from autotune.core.records import (
 )
 from autotune.core.units import format_duration
 from autotune.devices.base import DeviceInfo
-from autotune.results.ranking import Ranking, candidates
+from autotune.results.ranking import Ranking, candidates, score
 from autotune.results.recommend import decide
 from autotune.results.sustained import sustained, sustained_text
 from autotune.search.confirm import Needed, Setup, confirm
@@ -28,7 +29,7 @@ from autotune.space.search_space import SearchSpace
 from autotune.trial.session import Launcher
 
 MAX_PROOFS = 3
-"""How often the next best are proven when all finalists before them were refused."""
+"""How often the next best are proven, when finalists before them were refused or fell out."""
 
 
 def prove(
@@ -89,7 +90,10 @@ def prove(
             advice=advice,
         )
         decided = _with_order(decided, sustained(proof.turns), space)
-        if not proof.records or _beats_baseline(decided, ranking):
+        is_settled = _beats_baseline(decided, ranking) and not _is_outdone(
+            decided, proof.records, ranking.without(fresh), space
+        )
+        if not proof.records or is_settled:
             break
     return decided
 
@@ -115,6 +119,23 @@ def _beats_baseline(decided: Recommendation, ranking: Ranking) -> bool:
     if decided.record is None:
         return False
     return ranking.baseline is None or decided.record.config != ranking.baseline.config
+
+
+def _is_outdone(
+    decided: Recommendation, fresh: Sequence[TrialRecord], left: Ranking, space: SearchSpace
+) -> bool:
+    """True if a finalist fell out without a figure, and what is next has a better one than the
+    winner: it takes the empty seat.
+    """
+    objective = space.objective
+    if decided.record is None or left.knee is not None or objective.front:
+        return False
+    has_empty_seat = any(
+        not r.verdict.outcome.is_measured for r in fresh if r.config != space.baseline
+    )
+    holding = [r for r in left.ranked if r.verdict.outcome is Outcome.OK]
+    best = max((score(r, objective) for r in holding), default=-math.inf)
+    return has_empty_seat and best > score(decided.record, objective)
 
 
 def _advice(needed: Needed, space: SearchSpace) -> str:

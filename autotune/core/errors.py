@@ -85,6 +85,12 @@ class TrialCrashed(TrialError):
         self.signal_name = signal_name
 
 
+class TrialKilled(TrialCrashed):
+    """A process of the trial was ended by SIGKILL, which none sends itself: by an operator or a
+    limit of the system's. The first time this says nothing of the configuration.
+    """
+
+
 class TrialLost(TrialError):
     """What held the trial died with it; this says nothing of the configuration."""
 

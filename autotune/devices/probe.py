@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.core.lifetime import die_with_parent
 from autotune.devices.outside import ask
 
 PROBE_LIMIT_S = 60.0
@@ -41,7 +42,7 @@ def probe(target: str, *arguments: str, limit_s: float = PROBE_LIMIT_S) -> Probe
     """
     try:
         done = ask(
-            [sys.executable, "-m", "autotune.devices.probe", target, *arguments],
+            [sys.executable, "-m", "autotune.devices.probe", str(os.getpid()), target, *arguments],
             limit_s=limit_s,
             environment=_environment(os.environ),
         )
@@ -70,9 +71,10 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Entry of the child: argv is the target and its arguments."""
-    module, _, name = sys.argv[1].partition(":")
-    answer = getattr(importlib.import_module(module), name)(*sys.argv[2:])
+    """Entry of the child: argv is its parent, the target and that one's arguments."""
+    die_with_parent(int(sys.argv[1]))
+    module, _, name = sys.argv[2].partition(":")
+    answer = getattr(importlib.import_module(module), name)(*sys.argv[3:])
     sys.stdout.write(f"\n{_MARK}{json.dumps(answer)}\n")
     sys.stdout.flush()
     os._exit(0)  # a device's own clean-up may hang

@@ -15,6 +15,7 @@ from autotune.results.batch_knee import StudyKnee, study_knee
 from autotune.results.front import front_records, spread
 from autotune.results.goals import RATES
 
+SURE = 0.99  # that limits hold: more makes no difference
 _BROKEN = 2
 _OUTCOME_ORDER = {Outcome.OK: 0, Outcome.UNDECIDED: 1, Outcome.OVER_LIMIT: _BROKEN}
 
@@ -87,7 +88,7 @@ def rank(
     ranked = [r for r in order if key(r)[0] < _BROKEN]
     first = knee.config if knee is not None else None
     if insight is not None and insight.best is not None:
-        first = insight.best.config
+        first = _first(ranked, insight, insight.best, objective).config
     ranked.sort(key=lambda r: r.config != first)
     broken = [r for r in order if key(r)[0] == _BROKEN]
     batch_only = [r for r in ranked if is_batch_only(r.config, baseline)]
@@ -120,7 +121,7 @@ def candidates(ranking: Ranking, objective: Objective, top: int) -> tuple[TrialR
         return spread(ranking.front, ranking.best, objective, top)
     chosen = _promising(ranking.ranked, objective, ranking.insight)[:top]
     if ranking.best is not None and ranking.best not in chosen:
-        chosen = [*chosen[: top - 1], ranking.best]
+        chosen = [*chosen[: max(top - 1, 1)], ranking.best]
     if ranking.batch_only is not None and ranking.batch_only not in chosen:
         chosen.append(ranking.batch_only)
     return tuple(chosen)
@@ -157,6 +158,27 @@ def _one_each(
     for config, group in groups.items():
         group.sort(key=lambda r: (_OUTCOME_ORDER[r.verdict.outcome], -score(r, objective)))
         yield group[len(group) // 2] if config in beliefs else group[-1]
+
+
+def _first(
+    ranked: Sequence[TrialRecord], insight: Insight, pick: Belief, objective: Objective
+) -> Belief:
+    """The model's pick, unless only a guess at what noise took makes it the best.
+
+    Such a guess says what is worth measuring again. But noise only slows: what was better by its
+    bare figures, and is as sure to hold its limits, comes first until then.
+    """
+    own = next((r for r in ranked if r.config == pick.config), None)
+    if own is None or own.measurement is None or speed_left(own.measurement) == 1.0:
+        return pick
+    holding = {
+        belief.config: belief
+        for belief in insight.beliefs
+        if belief.limit_probability >= min(pick.limit_probability, SURE)
+    }
+    rivals = [r for r in ranked if r.config in holding and r.verdict.outcome is Outcome.OK]
+    best = max(rivals, key=lambda r: score(r, objective), default=own)
+    return holding[best.config] if score(best, objective) > score(own, objective) else pick
 
 
 def _belief_order(record: TrialRecord, belief: Belief, confidence: float) -> int:

@@ -21,6 +21,7 @@ from autotune.measure.rate import MAX_RATES, STEP_UP
 from autotune.measure.rate_ratio import Calls, pair_ratios, round_rates
 from autotune.measure.ratio import geometric_mean, ratio_interval
 from autotune.search.confirm import Confirmation, Needed, Setup
+from autotune.search.rounds import MAX_LOST, STRUCK
 from autotune.search.schedule import MIN_ROUNDS
 from autotune.trial.group import group_spec
 from autotune.trial.rate_search import RateResult, RateSearch, calls_of, rate_goal
@@ -60,6 +61,7 @@ class _Entrant:
     is_compared: bool
     rounds: dict[int, Calls] = field(default_factory=dict)
     error: TrialError | None = None
+    struck: int = 0
 
     @property
     def result(self) -> RateResult | None:
@@ -179,6 +181,10 @@ class _Run:
                     samples = search.measure(session, plan)
                 else:
                     samples = search.check(session)
+        except STRUCK as error:
+            entrant.struck += 1  # a round less: whoever killed it has nothing to do with it
+            entrant.error = error if entrant.struck == MAX_LOST else None
+            return
         except TrialError as error:
             entrant.error = error
             return

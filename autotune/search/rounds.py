@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from autotune.core.errors import OutOfMemory, TrialError, TrialLost
+from autotune.core.errors import OutOfMemory, TrialError, TrialKilled, TrialLost
 from autotune.core.records import Answers, Config, Plan, Result, TrialRecord, Window
 from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
@@ -22,6 +22,9 @@ MIN_WINDOW_S = 0.25
 CALLS_PER_WINDOW = 8
 MAX_WINDOWS = 24  # of one configuration in a round
 MAX_LOST = 3  # times that a round is measured whose processes are killed by somebody else
+STRUCK = (TrialLost, TrialKilled)
+"""What befalls a configuration, and says nothing of it."""
+
 GAP_STEPS = 1.5  # a call may outlast its window by nearly one step
 MIN_GAP_S = 0.005
 START_LEAD_S = 0.05  # until every session has its plan
@@ -139,8 +142,8 @@ def run_round(
         outcomes = run_side_by_side(
             order, launcher, number=number, duration_s=duration_s, together=together
         )
-        if not any(isinstance(outcome, TrialLost) for outcome in outcomes):
-            break  # else what held it was killed, which says nothing of the configuration
+        if not any(isinstance(outcome, STRUCK) for outcome in outcomes):
+            break
     return {e.config: outcome for e, outcome in zip(entrants, outcomes, strict=True)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from autotune.core.errors import StorageError, TrialError, UsageError
+from autotune.core.errors import StorageError, TrialError, TrialKilled, UsageError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Phase, Result, TrialRecord, Verdict
 from autotune.core.units import format_duration
@@ -26,7 +27,9 @@ from autotune.search.study import LOOK_S, Asked, StopReason, Study
 from autotune.search.watch import Repeats, Watch
 from autotune.space.search_space import SearchSpace
 from autotune.trial.canary import open_canary
+from autotune.trial.server import WORDS_S
 from autotune.trial.session import Launcher
+from autotune.workloads import WORKLOADS
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +130,7 @@ def run_trial(
         left_s: What is left of the budget of time. `room`: for an extension of the window.
         is_first: True for the first trial of a run.
     """
-    space, launcher = bench.space, bench.launcher
+    launcher = bench.launcher
     record = TrialRecord(
         number=asked.number,
         config=asked.config,
@@ -136,27 +139,25 @@ def run_trial(
         started_at_s=time.time(),
         worker=worker_name(bench.info),
     )
-    limit_s = space.trial.timeout_s
-    if left_s is not None:
-        limit_s = min(limit_s, left_s + TIME_GRACE_S)
     began_s, real_began_s = launcher.now_s(), time.monotonic()
-    try:
-        record, result = quietest(
-            record, bench, limit_s=limit_s, room=room or Room(), is_first=is_first
+    until_s = math.inf if left_s is None else real_began_s + left_s + TIME_GRACE_S
+
+    def tried() -> TrialRecord:
+        return _tried(
+            record,
+            bench,
+            on_result=on_result,
+            until_s=until_s,
+            room=room or Room(),
+            is_first=is_first,
         )
-        on_result(record.phase, record.number, result)
-    except TrialError as error:
-        record = _failed(record, error)
-        if error.outcome is Outcome.TIMEOUT and limit_s < space.trial.timeout_s:
-            # Stopped by the budget of time, not by its own limit: it did not get its chance.
-            record = _ended(record, Outcome.INTERRUPTED, "the budget of time ran out")
-        elif error.outcome is Outcome.TIMEOUT and time.monotonic() - real_began_s >= limit_s:
-            reason = f"took longer than {format_duration(limit_s)} (trial.timeout)"
-            record = _ended(record, Outcome.TIMEOUT, reason)
-    except UsageError as error:
-        if record.config == space.baseline:
-            raise  # a mistake of the user's; what only this configuration cannot do is none
-        record = _ended(record, Outcome.CRASHED, str(error))
+
+    try:
+        try:
+            record = tried()
+        except TrialKilled as error:
+            log.warning("trial %d: %s; it is measured once more", record.number, error)
+            record = _once_more(record, error, tried)
     finally:
         record = study.tell(
             replace(
@@ -166,6 +167,71 @@ def run_trial(
             )
         )
     return record
+
+
+def _tried(
+    record: TrialRecord,
+    bench: Bench,
+    *,
+    on_result: OnResult,
+    until_s: float,
+    room: Room,
+    is_first: bool,
+) -> TrialRecord:
+    """Measure a configuration; the record with what came of it.
+
+    Args:
+        until_s: When the budget of time is used up, on the monotonic clock.
+    Raises:
+        TrialKilled: Somebody else ended it. UsageError: The baseline cannot be run.
+    """
+    space, began_s = bench.space, time.monotonic()
+    timeout_s = space.trial.timeout_s
+    try:
+        record, result = quietest(
+            record,
+            bench,
+            limit_s=min(timeout_s, until_s - began_s),
+            room=room,
+            is_first=is_first,
+        )
+        on_result(record.phase, record.number, result)
+    except TrialKilled:
+        raise
+    except TrialError as error:
+        record, now_s = _failed(record, error), time.monotonic()
+        is_late = now_s >= until_s - (WORDS_S if _is_server(space) else 0.0)
+        if error.outcome is Outcome.TIMEOUT and is_late:
+            # Stopped by the budget of time, not by a limit of its own: it had no chance.
+            record = _ended(record, Outcome.INTERRUPTED, "the budget of time ran out")
+        elif error.outcome is Outcome.TIMEOUT and now_s - began_s >= timeout_s:
+            reason = f"took longer than {format_duration(timeout_s)} (trial.timeout)"
+            record = _ended(record, Outcome.TIMEOUT, reason)
+    except UsageError as error:
+        if record.config == space.baseline:
+            raise  # a mistake of the user's; what only this configuration cannot do is none
+        record = _ended(record, Outcome.CRASHED, str(error))
+    return record
+
+
+def _once_more(
+    record: TrialRecord, first: TrialKilled, tried: Callable[[], TrialRecord]
+) -> TrialRecord:
+    """The record of a second try, which says what came of the first one."""
+    try:
+        again = tried()
+    except TrialKilled as error:
+        record = _failed(record, error)
+        return _ended(record, record.verdict.outcome, f"tried twice: {error}")
+    if again.measurement is None:
+        return again
+    warnings = (*again.measurement.warnings, f"tried twice; the first time: {first}")
+    shown = replace(again.measurement, warnings=warnings)
+    return replace(again, measurements=(*again.measurements[:-1], shown))
+
+
+def _is_server(space: SearchSpace) -> bool:
+    return WORKLOADS[space.workload.kind].runs == "server"
 
 
 def failed_alike(records: Sequence[TrialRecord]) -> bool:

@@ -18,6 +18,7 @@ from autotune.core.errors import (
     OutOfMemory,
     TrialCrashed,
     TrialError,
+    TrialKilled,
     TrialLost,
     TrialTimeout,
 )
@@ -153,7 +154,7 @@ class Group:
             return None
         if isinstance(message, messages.Failed):
             reason = f"{self._name(index)}{message.reason}"
-            raise self._failed(getattr(errors, message.error)(reason), index)
+            raise self._failed(self._by_memory(getattr(errors, message.error)(reason)), index)
         if isinstance(message, kind):
             return message
         what = f"{self._name(index)}answered with {type(message).__name__}"
@@ -184,7 +185,7 @@ class Group:
             error.log_tail = self._log_of(index).tail
         return error
 
-    def _explain_end(self, index: int) -> TrialError:
+    def _explain_end(self, index: int) -> AutotuneError:
         self._wait_exits(EXIT_WAIT_S, [self._pids[index]])
         status = self._zygote.exit_status(self._pids[index])
         if status is None and not self._zygote.is_alive():
@@ -193,12 +194,17 @@ class Group:
             return TrialCrashed(f"{self._name(index)}a process of the trial closed its channel")
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
-            if name == "SIGKILL" and _oom_kill_count() > self._oom_kills:
-                return OutOfMemory("killed by the kernel, which ran out of memory")
-            return TrialCrashed(f"{self._name(index)}killed by {name}", signal_name=name)
+            kind = TrialKilled if name == "SIGKILL" else TrialCrashed
+            return self._by_memory(kind(f"{self._name(index)}killed by {name}", signal_name=name))
         code = os.WEXITSTATUS(status)
         what = f"{self._name(index)}ended by itself with exit status {code}"
         return TrialCrashed(what, exit_code=code)
+
+    def _by_memory(self, error: AutotuneError) -> AutotuneError:
+        """The error, or that it was the kernel that killed, for want of memory."""
+        if isinstance(error, TrialKilled) and _oom_kill_count() > self._oom_kills:
+            return OutOfMemory(f"the kernel ran out of memory: {error}")
+        return error
 
     def _signal_and_wait(self, signal_number: int, limit_s: float) -> None:
         running = [pid for pid in self._pids if self._zygote.exit_status(pid) is None]

@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.core.errors import TrialLost, UnavailableError
+from autotune.core.lifetime import die_with_parent, live_on
 from autotune.trial.channel import Channel, Closed
 
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 MAX_START_S = 60.0
 MAX_FORK_S = 10.0
@@ -111,7 +111,7 @@ class Zygote:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-c", _CODE.format("main")),
-                    *(package_root, str(theirs.fileno())),
+                    *(package_root, str(theirs.fileno()), str(os.getpid())),
                     *(*modules, _DEVICE_MODULES, *device_modules),
                 ],
                 env={**os.environ, **environment},
@@ -222,13 +222,14 @@ class Zygote:
 
 
 def main() -> None:
-    """Entry of the zygote's process: argv is package root, socket, modules."""
+    """Entry of the zygote's process: argv is package root, socket, the tool's pid, modules."""
+    die_with_parent(int(sys.argv[3]))  # imports take seconds, in which it would not notice
     if "" in sys.path:
         sys.path.remove("")  # a user's random.py must not shadow the library's
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     sock = socket.socket(fileno=int(sys.argv[2]))
-    modules = sys.argv[3:]
+    modules = sys.argv[4:]
     border = modules.index(_DEVICE_MODULES)
     importlib.import_module("autotune.trial.child")
     # First, as other packages may import a device's as well.
@@ -238,6 +239,7 @@ def main() -> None:
     missing |= _import_all(modules[:border])
     gc.collect()
     gc.freeze()
+    live_on()  # the tool's end of the socket tells from here on
     with contextlib.suppress(Closed):
         _Server(sock, missing, forks=forks).run()
     _kill_all_descendants()
@@ -321,9 +323,7 @@ class _Server:
 
     def _become_child(self, zygote_pid: int, channel_fd: int, log_fd: int) -> None:
         os.setsid()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != zygote_pid:  # it died before the line above
-            os._exit(71)
+        die_with_parent(zygote_pid)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._socket.close()

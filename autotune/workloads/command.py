@@ -6,7 +6,7 @@ It runs in a child of the trial, so that it ends with the trial, whatever it sta
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import functools
 import os
 import re
 import selectors
@@ -18,7 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autotune.core.errors import OutOfMemory, TrialCrashed, TrialError, UsageError
+from autotune.core.errors import OutOfMemory, TrialCrashed, TrialError, TrialKilled, UsageError
+from autotune.core.lifetime import die_with_parent
 from autotune.core.records import Config, GroupSpec, Plan, Reported, Scalar, WorkloadSpec
 from autotune.core.text import clean
 from autotune.space.command import fill, placeholders, words_of
@@ -33,7 +34,7 @@ READ_BYTES = 64 * 1024
 TAIL_LINES = 20
 POLL_S = 0.05
 DRAIN_S = 0.5  # for what is still in the pipes once the program has ended
-PR_SET_PDEATHSIG = 1
+KILLED_STATUS = 128 + signal.SIGKILL  # what shells and containers say of a program that was killed
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|bad_alloc|cannot allocate memory|\bEL0004\b", re.IGNORECASE
 )
@@ -177,7 +178,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            preexec_fn=_die_with_parent,
+            preexec_fn=functools.partial(die_with_parent, os.getpid()),
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
@@ -192,10 +193,6 @@ def _environment(config: Config) -> dict[str, str]:
     if everything:
         environment["LC_CTYPE"] = everything
     return {**environment, "LC_NUMERIC": "C", **config.environment()}
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _read(process: subprocess.Popen[bytes]) -> tuple[str, str]:
@@ -237,6 +234,8 @@ def ended_badly(status: int, text: str, what: str = "the program") -> TrialError
     last = f": {lines[-1].strip()[:300]}" if lines else ""
     if _OUT_OF_MEMORY.search(text):
         return OutOfMemory(f"{what} ran out of memory{last}")
+    if status in (-signal.SIGKILL, KILLED_STATUS):
+        return TrialKilled(f"{what} was killed by SIGKILL{last}", signal_name="SIGKILL")
     if status < 0:
         known = {number.value: number.name for number in signal.Signals}
         name = known.get(-status, f"signal {-status}")

@@ -258,9 +258,12 @@ def _export(spec: WorkloadSpec, seed: int, directory: Path) -> None:
 def _run_exporter(request: Request) -> None:
     spec = request.workload
     root, text = str(Path(__file__).resolve().parents[2]), json.dumps(to_json_dict(request))
-    code = "import sys; sys.path.append(sys.argv[1]); from autotune.workloads import export; "
+    code = (
+        "import sys; sys.path.append(sys.argv[1]); import autotune.core.lifetime as l; "
+        "l.die_with_parent(int(sys.argv[2])); from autotune.workloads import export; "
+    )
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{code}sys.exit(export.main())", root],
+        [sys.executable, "-c", f"{code}sys.exit(export.main())", root, str(os.getpid())],
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

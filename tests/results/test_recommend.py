@@ -441,6 +441,31 @@ def test_the_models_pick_is_the_best_and_worth_counts_a_broken_limit_as_nothing(
     assert (decided.status, decided.record) == ("unconfirmed", steady)
 
 
+def test_a_guess_at_what_noise_took_is_proven_but_never_put_before_a_better_figure(
+    make_trial: Trial,
+) -> None:
+    """The model takes the disturbed ones for 3375 and 3230; the figures are all there is."""
+    best = make_trial(batch(16), throughput=3000)
+    slowed = disturbed(make_trial(batch(12), throughput=2700), canary_ratio=0.8)
+    slower = disturbed(make_trial(batch(8), throughput=2100), canary_ratio=0.65)
+    beliefs = (
+        believed(batch(12), 8.12, 0.9999),
+        believed(batch(8), 8.08, 0.9999),
+        believed(batch(16), 8.0, 0.9998),
+    )
+    insight = Insight(beliefs=beliefs, best=beliefs[0], confidence=0.95)
+    ranking = rank([best, slowed, slower], OBJECTIVE, BASELINE, insight)
+    assert decide(ranking, OBJECTIVE).record is best
+    assert {r.config for r in candidates(ranking, OBJECTIVE, 2)} == {batch(12), batch(16)}
+    assert {r.config for r in candidates(ranking, OBJECTIVE, 1)} == {batch(12), batch(16)}
+    # What is less sure to hold its limits has to wait for the proof.
+    unsure = replace(insight, beliefs=(*beliefs[:2], replace(beliefs[2], limit_probability=0.96)))
+    assert rank([best, slowed, slower], OBJECTIVE, BASELINE, unsure).best is slowed
+    # And a quiet trial's luck is no reason to leave the model's pick.
+    quiet = make_trial(batch(12), throughput=2700)
+    assert rank([best, quiet, slower], OBJECTIVE, BASELINE, insight).best is quiet
+
+
 def test_without_a_pick_nothing_is_promised(make_trial: Trial) -> None:
     record = make_trial(batch(16), throughput=2000, p99_s=0.0199)
     insight = Insight(beliefs=(believed(batch(16), 7.6, 0.62),), confidence=0.95)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from search_fakes import INFO, FakeLauncher, make_space, record_of, served, use_fakes
 
-from autotune.core.errors import OutOfMemory, TrialError, TrialLost
+from autotune.core.errors import OutOfMemory, TrialError, TrialKilled, TrialLost
 from autotune.core.records import Config
 from autotune.search import rounds
 from autotune.search.rounds import MIN_WINDOW_S, Entrant, alternating_windows, run_round
@@ -75,10 +75,11 @@ def test_a_failure_of_one_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
         assert failed == [2]
 
 
+@pytest.mark.parametrize("kind", [TrialLost, TrialKilled])
 def test_a_round_whose_processes_were_killed_is_measured_again(
-    monkeypatch: pytest.MonkeyPatch,
+    kind: type[TrialError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = iter([TrialLost("killed by SIGKILL")])
+    lost = iter([kind("killed by SIGKILL")])
     opened = use_fakes(lambda config: next(lost, None) or served(config), monkeypatch)
     outcomes = run_round(
         entrants(0.001, 0.002),

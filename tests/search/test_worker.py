@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from autotune.core.errors import (
     OutOfMemory,
     TrialCrashed,
     TrialError,
+    TrialKilled,
     TrialTimeout,
     UsageError,
 )
@@ -165,8 +167,12 @@ def test_the_trial_that_runs_when_time_is_up_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def behave(config: Config) -> Any:
-        return TrialTimeout("killed") if config.batch_size == 4 else served(config)
+        if config.batch_size != 4:
+            return served(config)
+        time.sleep(0.5)
+        return TrialTimeout("no answer within 0.5 s")
 
+    monkeypatch.setattr("autotune.search.worker.TIME_GRACE_S", 0.0)
     space = make_space(params=BATCHES, sampler="grid", confirm=None)
     bench = Bench(tmp_path, monkeypatch, space, behave)
     assert bench.run(time_s=2.5) is StopReason.TIME
@@ -175,6 +181,39 @@ def test_the_trial_that_runs_when_time_is_up_is_interrupted(
     # With time enough the same end is the configuration's own.
     assert bench.run() is StopReason.EXHAUSTED
     assert bench.outcomes() == {1: "ok", 2: "ok", 4: "timeout", 8: "ok"}
+
+
+def test_a_limit_of_its_own_is_no_lack_of_time_however_late_in_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = TrialTimeout("the server was not ready within 0.1 s (start_timeout)")
+    space = make_space(params=BATCHES, sampler="grid", confirm=None)
+    bench = Bench(tmp_path, monkeypatch, space, fails_at_4(own))
+    assert bench.run(time_s=2.5) is StopReason.TIME
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: "timeout"}
+    assert "start_timeout" in bench.seen[-1].verdict.reasons[0]
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_trial_that_somebody_killed_has_a_second_chance_and_no_third(
+    kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter([TrialKilled("killed by SIGKILL", log_tail="last words")] * kills)
+
+    def behave(config: Config) -> Any:
+        return (config.batch_size == 4 and next(left, None)) or served(config)
+
+    bench = Bench(tmp_path, monkeypatch, make_space(params=BATCHES, sampler="grid"), behave)
+    assert bench.run() is StopReason.EXHAUSTED
+    assert bench.outcomes() == {1: "ok", 2: "ok", 4: "ok" if kills == 1 else "crashed", 8: "ok"}
+    assert [c.batch_size for c in bench.opened] == [1, 2, 4, 4, 8]
+    record = next(r for r in bench.seen if r.config.batch_size == 4)
+    if kills == 1:
+        assert record.measurement is not None
+        assert record.measurement.warnings == ("tried twice; the first time: killed by SIGKILL",)
+    else:
+        assert record.verdict.reasons == ("tried twice: killed by SIGKILL",)
+        assert record.log_tail == "last words"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError()])

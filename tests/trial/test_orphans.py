@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+import autotune
+
 SCRIPT = """
 import sys
 sys.path.insert(0, {here!r})
@@ -42,6 +44,39 @@ def test_no_process_outlives_the_tool(end: signal.Signals) -> None:
     until_s = time.monotonic() + 10
     while alive := [p for p in below if _is_alive(p)]:
         assert time.monotonic() < until_s, alive
+        time.sleep(0.05)
+
+
+SLOW = """
+import os, pathlib, time
+pathlib.Path("began").write_text(str(os.getpid()))
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from autotune.trial.warm import Zygote; Zygote({}, ['slow_to_import']).wait_ready()",
+        "from autotune.devices.probe import probe; probe('slow_to_import:nothing')",
+    ],
+)
+def test_what_still_imports_when_the_tool_is_killed_is_gone_too(code: str, tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SLOW)
+    path = os.pathsep.join([str(tmp_path), str(Path(autotune.__file__).parents[1])])
+    tool = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}
+    )
+    began, until_s = tmp_path / "began", time.monotonic() + 60
+    while not (began.is_file() and began.read_text()):
+        assert tool.poll() is None and time.monotonic() < until_s
+        time.sleep(0.05)
+    importing = psutil.Process(int(began.read_text()))
+    tool.kill()
+    tool.wait()
+    until_s = time.monotonic() + 60
+    while _is_alive(importing):
+        assert time.monotonic() < until_s
         time.sleep(0.05)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from autotune.core.errors import (
     OutOfMemory,
     TrialCrashed,
     TrialError,
+    TrialKilled,
     TrialLost,
     TrialTimeout,
     UsageError,
@@ -152,7 +154,7 @@ def test_windows_alternate_between_two_sessions(launcher: Launcher) -> None:
         ("refuses", 1, TrialCrashed, "ConnectionError: 503"),
         ("leaves", 1, TrialCrashed, "SystemExit: 3"),
         ("segfaults", 1, TrialCrashed, "SIGSEGV"),
-        ("killed_late", 1, TrialCrashed, "SIGKILL"),
+        ("killed_late", 1, TrialKilled, "SIGKILL"),
         ("writes_bytes", 1, TrialCrashed, "after the bytes"),
         ("no_such_factory", 1, UsageError, "no_such_factory"),
     ],
@@ -182,6 +184,15 @@ def test_one_failing_instance_ends_the_group(launcher: Launcher, failing: int) -
         with pytest.raises(TrialCrashed, match="SIGKILL"):
             session.result()
     assert descendants() == []
+
+
+def test_a_kill_of_the_kernels_for_want_of_memory_is_told_apart(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = itertools.count()  # one between the start and the end, on the whole machine
+    monkeypatch.setattr("autotune.trial.supervisor._oom_kill_count", lambda: next(kills))
+    with pytest.raises(OutOfMemory, match="ran out of memory: killed by SIGKILL"):
+        run(launcher, spec("killed_late"))
 
 
 def test_a_hung_trial_is_killed_though_it_ignores_sigterm(launcher: Launcher) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.errors import WrongOutput
+from autotune.core.errors import OutOfMemory, TrialCrashed, TrialKilled, WrongOutput
+from autotune.workloads.command import ended_badly
 from autotune.workloads.command_output import read_figures
 
 AIS_BENCH = """\
@@ -220,3 +221,12 @@ def test_a_missing_metric_is_named_with_its_key() -> None:
     metrics = {"latency_p99_s": {"key": "latency_p99_ms", "unit": "ms"}}
     with pytest.raises(WrongOutput, match="expected metric latency_p99_ms"):
         read_figures('{"throughput": 1}', {"metrics": metrics}, batch_size=1)
+
+
+@pytest.mark.parametrize("status", [-9, 137])
+def test_a_program_that_was_killed_is_told_apart_also_behind_a_shell(status: int) -> None:
+    error = ended_badly(status, "half way\n")
+    assert type(error) is TrialKilled
+    assert str(error) == "the program was killed by SIGKILL: half way"
+    assert type(ended_badly(-11, "")) is TrialCrashed
+    assert type(ended_badly(status, "torch.OutOfMemoryError")) is OutOfMemory
