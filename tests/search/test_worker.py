@@ -153,14 +153,14 @@ def test_different_crashes_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_budget_of_time_counts_virtual_seconds_and_keeps_a_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    space = make_space(budget=Budget(trials=100, time_s=10.0), confirm=None)
-    bench = Bench(tmp_path, monkeypatch, space, served)
-    assert bench.run(time_s=10.0) is StopReason.TIME
-    assert len(bench.seen) == 10
-    with_reserve = replace(make_space(budget=space.budget), study="t")
-    bench = Bench(tmp_path / "t", monkeypatch, with_reserve, served)
-    assert bench.run(time_s=10.0) is StopReason.TIME
-    assert len(bench.seen) == 5
+    # Of 10 s half would not do for the shortest proof, so that all of it goes to the search.
+    for time_s, confirmed, trials in ((10.0, False, 10), (10.0, True, 10), (14.0, True, 7)):
+        space = make_space(budget=Budget(trials=100, time_s=time_s), study=f"t{trials}{confirmed}")
+        if not confirmed:
+            space = replace(space, confirm=None)
+        bench = Bench(tmp_path / space.study, monkeypatch, space, served)
+        assert bench.run(time_s=time_s) is StopReason.TIME
+        assert len(bench.seen) == trials
 
 
 def test_the_trial_that_runs_when_time_is_up_is_interrupted(
