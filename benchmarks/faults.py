@@ -371,10 +371,12 @@ def fill_disk(study: Struck, tool: Tool, rng: random.Random) -> bool:
     if not study.has_own_disk:
         return False
     filler = study.place / "filler"
-    page = os.statvfs(study.place).f_frsize
-    with filler.open("wb") as file:
-        room = os.statvfs(study.place).f_bavail - rng.randrange(4)
-        os.posix_fallocate(file.fileno(), 0, max(room, 1) * page)
+    left_bytes = rng.randrange(4) * os.statvfs(study.place).f_frsize
+    with filler.open("wb", buffering=0) as file:
+        with suppress(OSError):
+            while file.write(bytes(2**16)):
+                pass
+        file.truncate(max(file.tell() - left_bytes, 0))
     tool.wait(rng.choice([2.0, END_S]))
     filler.unlink()
     return True
@@ -493,12 +495,14 @@ def play(
         url = server.url if server else urls[storage]
         done = 0
         while done < faults:
-            study = Struck(sum(tally.faults.values()), url, server, rng, tally)
             before = sum(tally.faults.values())
-            strike(study, rng, tally, min(per_study, faults - done), order)
-            study.finish()
+            study = Struck(before, url, server, rng, tally)
+            try:
+                strike(study, rng, tally, min(per_study, faults - done), order)
+                study.finish()
+            finally:
+                study.close()
             done += sum(tally.faults.values()) - before
-            study.close()
             print(f"{storage}: {done} of {faults} faults", file=sys.stderr, flush=True)
 
 

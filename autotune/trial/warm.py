@@ -26,19 +26,22 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from autotune.core.errors import TrialLost, UnavailableError
-from autotune.core.lifetime import die_with_parent, live_on
+from autotune.core.lifetime import die_with_parent, kill_all_with, live_on
 from autotune.trial.channel import Channel, Closed
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_START_S = 60.0
 MAX_FORK_S = 10.0
 KILL_WAIT_S = 2.0
+MARK = "AUTOTUNE_WARM"
+"""Variable of all that comes from a zygote; each has a value of its own."""
 
 
 # --- messages ----------------------------------------------------------------------------------
@@ -106,6 +109,7 @@ class Zygote:
         self._channel, theirs = Channel.pair()
         self._exits: dict[int, int] = {}
         self._missing: Mapping[str, str] | None = None
+        self._mark = uuid.uuid4().hex
         package_root = str(Path(__file__).resolve().parents[2])
         with theirs:
             self._process = subprocess.Popen(
@@ -114,7 +118,7 @@ class Zygote:
                     *(package_root, str(theirs.fileno()), str(os.getpid())),
                     *(*modules, _DEVICE_MODULES, *device_modules),
                 ],
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, MARK: self._mark},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -175,6 +179,8 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.returncode:  # it had no chance to see to what others had started
+            kill_all_with(MARK, self._mark)
 
     def _send(self, message: object, fds: Sequence[int] = ()) -> None:
         try:

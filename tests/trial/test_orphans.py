@@ -13,6 +13,12 @@ import psutil
 import pytest
 
 import autotune
+from autotune.core.errors import TrialLost
+from autotune.core.records import Plan, Window
+from autotune.devices import find_device
+from autotune.space.loader import load_space
+from autotune.trial.group import group_spec
+from autotune.trial.session import Launcher, open_session
 
 SCRIPT = """
 import sys
@@ -45,6 +51,36 @@ def test_no_process_outlives_the_tool(end: signal.Signals) -> None:
     while alive := [p for p in below if _is_alive(p)]:
         assert time.monotonic() < until_s, alive
         time.sleep(0.05)
+
+
+LEAVES = """
+study: leaves
+workload:
+  command: [sh, -c, "sleep 300 & echo $! > pid; wait; echo '{{\\"throughput\\": 1}}'"]
+  metrics: {throughput_items_per_s: throughput}
+device: simulated
+params: {batch_size: [1]}
+"""
+
+
+def test_what_a_program_has_started_is_gone_although_the_warm_process_was_killed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "leaves.yaml").write_text(LEAVES)
+    space, told = load_space(tmp_path / "leaves.yaml"), tmp_path / "pid"
+    spec = group_spec(space.baseline, space, find_device("simulated"))
+    with Launcher() as launcher, open_session(spec, launcher) as session:
+        session.begin(Plan(windows=(Window(duration_s=0.1),), deadline_s=60))
+        until_s = time.monotonic() + 60
+        while not (told.is_file() and told.read_text().strip()):
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        left = psutil.Process(int(told.read_text()))
+        launcher.zygote(spec)._process.kill()
+        with pytest.raises(TrialLost):
+            session.result()
+        launcher.close()
+    assert not _is_alive(left) or psutil.wait_procs([left], 30)[0]
 
 
 SLOW = """
