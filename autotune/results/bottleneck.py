@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from autotune.core.diagnosis import Breakdown, Diagnosis, Forecast, Part, Roofline, Source
 from autotune.core.records import Config
 from autotune.core.units import format_duration
 from autotune.measure.account import MANY_COPIES, shares_of
 from autotune.measure.breakdown import SHORT_KERNEL_S
-from autotune.results.forecast import KNOBS, Setting, forecast
+from autotune.results.forecast import KNOBS, Reach, Setting, forecast
 from autotune.results.words import value_text
 
 MIN_SHARE = 0.02  # a part below this is not worth a sentence
@@ -47,6 +48,21 @@ _HEADS: dict[Part, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is judged: the part that holds it back, its share, and where it was seen."""
+
+    part: Part
+    share: float
+    breakdown: Breakdown
+    config: Config
+    setting: Setting
+
+    def reach(self, knob: str) -> Reach:
+        """Whether the search may take the parameter's next value."""
+        return self.setting.reach(knob, self.config)
+
+
 def diagnose(
     breakdown: Breakdown,
     *,
@@ -68,8 +84,9 @@ def diagnose(
     shares = shares_of(breakdown)
     most = max(shares.values())
     part = next(name for name in _FIRST if shares[name] >= ALIKE * most)
-    found = _forecasts(breakdown, config or Config(), setting or Setting(), extra)
-    knob, advice = _next_knob(part, breakdown, found, shares[part])
+    case = _Case(part, shares[part], breakdown, config or Config(), setting or Setting())
+    found = _forecasts(case, extra)
+    knob, advice = _next_knob(case, found)
     ordered = sorted(found.values(), key=lambda f: (f.knob != knob, -f.gain))
     return Diagnosis(
         config=config,
@@ -91,30 +108,49 @@ def diagnose(
     )
 
 
-def _forecasts(
-    breakdown: Breakdown, config: Config, setting: Setting, extra: Sequence[Forecast]
-) -> dict[str, Forecast]:
+def _forecasts(case: _Case, extra: Sequence[Forecast]) -> dict[str, Forecast]:
+    """By parameter; of one at the end of its range what lies beyond it."""
     found = {f.knob: f for f in extra}
     for knob in KNOBS:
-        if knob not in found and (made := forecast(knob, breakdown, config, setting)) is not None:
+        setting = case.setting
+        if case.reach(knob) == "end":
+            others = {name: values for name, values in setting.choices.items() if name != knob}
+            setting = replace(setting, choices=others)
+        made = forecast(knob, case.breakdown, case.config, setting)
+        if knob not in found and made is not None:
             found[knob] = made
     return found
 
 
-def _next_knob(
-    part: Part, breakdown: Breakdown, found: dict[str, Forecast], share: float
-) -> tuple[str, tuple[str, ...]]:
-    """The parameter that is next, and why, in sentences."""
+def _next_knob(case: _Case, found: dict[str, Forecast]) -> tuple[str, tuple[str, ...]]:
+    """The parameter that is next, and why, in sentences.
+
+    What lies beyond a range comes only where nothing within it is worth a change.
+    """
+    part = case.part
     options = [found[knob] for knob in _OPTIONS[part] if knob in found]
-    best = max((f.gain for f in options), default=0.0)
-    if best >= MIN_GAIN:
-        chosen = next(f for f in options if f.gain - 1 >= ENOUGH * (best - 1))
-        return chosen.knob, (_forecast_text(chosen, breakdown),)
-    knob, text = _without_forecast(part, breakdown, share)
+    inside = [f for f in options if case.reach(f.knob) != "end"]
+    for group in (inside, options):
+        best = max((f.gain for f in group), default=0.0)
+        if best >= MIN_GAIN:
+            chosen = next(f for f in group if f.gain - 1 >= ENOUGH * (best - 1))
+            text = _forecast_text(chosen, case.breakdown)
+            return chosen.knob, (text, *_reach_text(chosen.knob, case))
+    knob, text = _without_forecast(case)
     if options or not knob:
         tried = f" ({', '.join(f'{f.knob} {f.gain:.2f}×' for f in options)})" if options else ""
         return "", (f"None of the parameters should change much{tried}. {_last_resort(part)}",)
-    return knob, (text,)
+    return knob, (text, *_reach_text(knob, case))
+
+
+def _reach_text(knob: str, case: _Case) -> Iterator[str]:
+    """What has to be changed before the search can follow the advice."""
+    value = value_text(knob, case.config.get(knob, ""))
+    reach = case.reach(knob)
+    if reach == "fixed":
+        yield f"This study does not search {knob}: add it to params, with more values than {value}."
+    if reach == "end":
+        yield f"{knob} has the last value of its range, {value}: widen the range in params."
 
 
 def _forecast_text(made: Forecast, breakdown: Breakdown) -> str:
@@ -130,19 +166,20 @@ def _forecast_text(made: Forecast, breakdown: Breakdown) -> str:
     return text
 
 
-def _without_forecast(part: Part, b: Breakdown, share: float) -> tuple[str, str]:
+def _without_forecast(case: _Case) -> tuple[str, str]:
     """The knob for a part where the breakdown does not tell what it would bring."""
+    part, b, share = case.part, case.breakdown, case.share
     most = f"At most {1 / (1 - share):.2f}× is there to be had." if share < 1 else ""
     if part == "h2d":
         copies = b.h2d_copies_per_call
-        if copies is not None and copies > MANY_COPIES:
+        if copies is not None and copies > MANY_COPIES and not case.config.batched_h2d:
             return (
                 "batched_h2d",
                 f"{copies:.0f} copies per call: batched_h2d makes them few. {most}",
             )
+        few = "Few copies, but long ones: " if copies is None or copies <= MANY_COPIES else ""
         return "micro_batch_count", (
-            "Few copies, but long ones: micro_batch_count hides the next slice's copy under "
-            f"computing. {most}"
+            f"{few}micro_batch_count hides the next slice's copy under computing. {most}"
         )
     if part == "gaps":
         short = b.median_kernel_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from autotune.core.diagnosis import Breakdown, Forecast
 from autotune.core.records import Config, Scalar
@@ -35,6 +36,18 @@ class Setting:
     core_count: int | None = None
     overlaps: bool = False
     is_host: bool = False
+
+    def reach(self, knob: str, config: Config) -> Reach:
+        """Whether a parameter's next value is one that the search may take."""
+        if not self.choices:
+            return "free"
+        if knob not in self.choices:
+            return "fixed"
+        return "free" if _next(knob, config, self) is not None else "end"
+
+
+Reach = Literal["free", "fixed", "end"]
+"""fixed: it has one value in this space. end: it has the last of its range."""
 
 
 def forecast(

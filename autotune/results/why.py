@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Scalar, TrialRecord, measured
 from autotune.results import words
 from autotune.results.curves import figure
+from autotune.results.gain import chained, interval95
 from autotune.results.study_result import StudyResult
 
 MAX_OTHERS = 6
@@ -21,10 +22,12 @@ class Why:
     """Reasons for a configuration; every part may be empty.
 
     Attributes:
-        effects: What each changed setting did, from trials that differ in it alone.
+        proven: What changed settings did in the proof, where two of its configurations show it.
+        effects: What each other changed setting did, from trials that differ in it alone.
         refused: Finalists that were faster, with what kept them from being recommended.
     """
 
+    proven: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
@@ -33,7 +36,12 @@ def why(result: StudyResult) -> Why:
     """What the records say for the recommended configuration."""
     if result.config is None:
         return Why()
-    return Why(effects=tuple(_effects(result, result.config)), refused=tuple(_refused(result)))
+    proven = dict(_proven(result, result.config))
+    return Why(
+        proven=tuple(proven.values()),
+        effects=tuple(_effects(result, result.config, proven.keys())),
+        refused=tuple(_refused(result)),
+    )
 
 
 def what_it_won_by(result: StudyResult) -> str:
@@ -102,12 +110,74 @@ def is_faster(record: TrialRecord, result: StudyResult) -> bool:
     return compared[record.config] > compared[winner]
 
 
-def _effects(result: StudyResult, winner: Config) -> list[str]:
-    """A sentence per setting that was changed; none if no two trials tell anything."""
+ALL_ELSE = "all else"
+
+
+def _proven(result: StudyResult, winner: Config) -> Iterator[tuple[str, str]]:
+    """What a changed setting did, by its name, from two configurations of the proof.
+
+    The last is `ALL_ELSE`: what was changed beside the batch size, if that is more than one thing.
+    """
+    proof, before, after = list(factors(result)), result.facts.baseline.as_dict(), winner.as_dict()
+    changed = [name for name in after if name in before and before[name] != after[name]]
+    pairs = {name: _proof_pair(name, proof, before[name], after[name], winner) for name in changed}
+    against = result.recommendation.against_batch_only
+    if against is not None and against.reference in proof and "batch_size" in pairs:
+        pairs["batch_size"] = (result.facts.baseline, against.reference)
+    for name, pair in pairs.items():
+        if pair is not None:
+            one, two = (words.value_text(name, config.as_dict()[name]) for config in pair)
+            ratio, interval = _proof_text(result, *pair)
+            yield name, f"{name} {one} → {two}: {ratio} the throughput{interval}."
+    others = [name for name in changed if name != "batch_size"]
+    if against is not None and against.reference in proof and len(others) > 1:
+        ratio, interval = _proof_text(result, against.reference, winner)
+        alone = f"batch_size={against.reference.batch_size}"
+        yield (
+            ALL_ELSE,
+            f"All changes beside the batch size together: {ratio} the throughput of {alone} "
+            f"alone{interval}.",
+        )
+
+
+def _proof_pair(
+    name: str, proof: Sequence[Config], before: Scalar, after: Scalar, winner: Config
+) -> tuple[Config, Config] | None:
+    """Two configurations of the proof that differ in one setting alone, nearest to the winner."""
+    pairs = [
+        (one, two)
+        for one in proof
+        if one.as_dict().get(name) == before and (two := one.changed(**{name: after})) in proof
+    ]
+    return min(pairs, key=lambda pair: _distance(pair[1], winner), default=None)
+
+
+def _proof_text(result: StudyResult, one: Config, two: Config) -> tuple[str, str]:
+    """How two configurations of the proof compare, and the interval of that."""
+    compared, interval = factors(result), None
+    against = {
+        c.config: c
+        for c in result.recommendation.comparisons
+        if c.reference == result.facts.baseline
+    }
+    if one == result.facts.baseline:
+        interval = interval95(against[two])
+    elif one in against and two in against:
+        chain = chained(against[two], against[one])
+        interval = None if chain is None else interval95(chain)
+    ratio = words.factor_text(compared[two] / compared[one])
+    if interval is None or not interval[1] < math.inf:
+        return ratio, ""
+    return ratio, f" (95 % interval {words.factor_interval_text(interval)})"
+
+
+def _effects(result: StudyResult, winner: Config, known: Collection[str]) -> list[str]:
+    """A sentence per further setting that was changed; none if no two trials tell anything."""
     trials = {r.config: r for r in measured(result.records) if figure(r, "throughput") is not None}
     before, after = result.facts.baseline.as_dict(), winner.as_dict()
     effects, untold = [], []
-    for name in (name for name in after if name in before and before[name] != after[name]):
+    changed = [name for name in after if name in before and before[name] != after[name]]
+    for name in (name for name in changed if name not in known):
         pairs = _pairs(tuple(trials.values()), trials, name, before[name], after[name])
         if pairs:
             effects.append(_effect_text(name, pairs, winner, result.searched))

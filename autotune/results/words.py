@@ -164,9 +164,12 @@ def trust_text(record: TrialRecord) -> str:
     if record.verdict.outcome is not Outcome.UNDECIDED:
         return trust
     needed_s = record.verdict.needed_s
-    more = (
-        f"needs {format_duration(needed_s)} more" if needed_s else "it is not known what it needs"
-    )
+    if needed_s:
+        more = f"needs {format_duration(needed_s)} more"
+    elif record.phase == "confirm":
+        more = "measure longer (confirm.duration, budget.time) or allow more by the limit"
+    else:
+        more = "one short trial cannot tell, measure longer (trial.duration) or see the proof"
     return f"undecided: {more}" if trust == QUIET else f"undecided: {more}; {trust}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 import re
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 from report_kinds import LONG, kinds
 
+from autotune.core.diagnosis import Breakdown, Diagnosis, Forecast, Kernel, Roofline
 from autotune.core.errors import UsageError
-from autotune.core.records import TrialRecord
+from autotune.core.records import Config, TrialRecord
+from autotune.results.bottleneck import diagnose
 from autotune.results.document import Verbatim
+from autotune.results.forecast import Setting
 from autotune.results.language import Catalogue, language, read_po
 from autotune.results.report import make_document, render
 from autotune.results.study_result import StudyResult
@@ -22,6 +26,11 @@ Make = Callable[..., StudyResult]
 Trial = Callable[..., TrialRecord]
 
 PLACE = re.compile(r"\{(\w+)(?::\w)?\}")
+QUEUE = Forecast(
+    knob="instance_count", before=1, after=2, gain=3.2, metric="latency_mean",
+    formula="mean latency of 1 over that of 2 instances",
+    source="the queue simulated with the measured arrivals and call times",
+)  # fmt: skip
 ENGLISH = re.compile(r"[A-Za-z]{2,}(?: (?:[a-z]{2,}|a))+")
 """Two words of a sentence, one after the other."""
 
@@ -60,6 +69,50 @@ def _without_foreign(text: str) -> str:
     for foreign in (LONG, "autotune show", "needed 1.2 GiB, the trial may use 1 GiB", "dlrm"):
         text = text.replace(foreign, "")
     return re.sub(r"\b\w+=\S+|P99 is \S+ ms|cpu: \d cores|\d[\d.]* (?:s|ms|min|MiB)\b", "", text)
+
+
+def test_no_sentence_of_a_verdict_is_left_in_english() -> None:
+    """Of all parts, parameters, ranges and sources, drawn at random."""
+    rng, chinese = random.Random(8), language("zh")
+    left = {
+        text
+        for _ in range(400)
+        for text in drawn_verdict(rng).sentences
+        if ENGLISH.search(re.sub(r"aten::\S+", "", chinese(text)))
+    }
+    assert not left, "add to autotune/results/zh.po:\n" + "\n".join(sorted(left))
+
+
+def drawn_verdict(rng: random.Random) -> Diagnosis:
+    times = [rng.random() ** 4 for _ in range(6)]
+    h2d, d2h, idle, between, busy, host = (part / sum(times) for part in times)
+    count = rng.choice([0, 1, 28])
+    breakdown = Breakdown(
+        span_s=1.0, call_count=rng.choice([None, 1, 10]), busy_s=busy, h2d_s=h2d, h2d_alone_s=h2d,
+        d2h_s=d2h, d2h_alone_s=d2h, communication_s=between, h2d_count=count, d2h_count=count,
+        gap_count=rng.choice([None, 7]), gap_s=idle, idle_s=idle + host, host_s=host,
+        memory_share=rng.choice([None, 0.9]), queue_s=rng.choice([0, 3.0]),
+        per_call_s=rng.choice([None, 0.5]), copy_overhead_s=rng.choice([None, 1e-6]),
+        shared_s=rng.choice([None, 0.0, 0.5]), median_kernel_s=rng.choice([None, 1e-6, 1e-3]),
+        kernels=(Kernel(name="aten::mm", count=3, total_s=busy, share=rng.choice([0.3, 0.8])),),
+    )  # fmt: skip
+    ranges = {"batch_size": (1, 4), "instance_count": (1, 2), "batched_h2d": (False, True)}
+    named = {name: ranges[name] for name in rng.sample(sorted(ranges), rng.randrange(4))}
+    return diagnose(
+        breakdown,
+        source="profile",
+        config=Config(
+            batch_size=rng.choice([1, 4]), instance_count=rng.choice([1, 2]),
+            batched_h2d=rng.random() < 0.5, cores_per_instance=rng.choice([1, "all", "8|16"]),
+        ),
+        setting=Setting(
+            choices=named, core_count=rng.choice([None, 2, 24]), overlaps=rng.random() < 0.5,
+            is_host=rng.random() < 0.5,
+        ),
+        roofline=rng.choice([None, Roofline(flops=1e9, moved_bytes=1e6, peak_flops_per_s=1e11,
+                                            peak_bytes_per_s=1e10, memory_share=rng.random())]),
+        extra=(QUEUE,) if rng.random() < 0.2 else (),
+    )  # fmt: skip
 
 
 def test_every_place_of_a_phrase_is_filled_in_its_translation() -> None:

@@ -114,3 +114,17 @@ def test_it_always_says_what_the_configuration_won_by(make_study: Make) -> None:
     kept = what_it_won_by(replace(result, facts=base))
     assert kept == "None of the 32 trials was shown to be better than the baseline."
     assert what_it_won_by(make_study(limit_s=0.0005)) == ""
+
+
+def test_what_the_proof_shows_is_said_by_its_figures(make_study: Make) -> None:
+    result = make_study()
+    winner, base = result.config, result.facts.baseline
+    assert winner is not None
+    compared = {c.config: c.ratio for c in result.recommendation.comparisons}
+    said = why(result)
+    alone = next(c for c in compared if c.changed(batch_size=base.batch_size) == base)
+    whole = "\n".join(said.proven)
+    assert (
+        f"batch_size 1 → {alone.batch_size}: {compared[alone]:.1f}× the throughput (95 %" in whole
+    )
+    assert not any(effect.startswith("batch_size") for effect in said.effects)

@@ -20,10 +20,14 @@ def why_this(result: StudyResult) -> Section | None:
 def _reasons(result: StudyResult) -> Iterator[Block]:
     yield from paragraphs((what_it_won_by(result),))
     said = why(result)
+    if said.proven:
+        yield Paragraph(text="What the changed settings did in the proof:")
+        yield Bullets(items=said.proven)
     if said.effects:
+        further = "further" if said.proven else "changed"
         yield Paragraph(
-            text="What each changed setting did, from pairs of single short trials that differ in "
-            "nothing else: hints, not proof."
+            text=f"What each {further} setting did, from pairs of single short trials that differ "
+            "in nothing else: hints, not proof."
         )
         yield Bullets(items=said.effects)
     if said.refused:
