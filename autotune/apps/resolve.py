@@ -85,6 +85,11 @@ def resolve(space: SearchSpace) -> Resolved:
             f"load.{space.objective.load.kind}: a pipeline runs step after step, and nothing "
             "arrives; write load: {closed: {}}"
         )
+    if space.objective.knee_share is not None and WORKLOADS[kind].runs == "ranks":
+        raise UsageError(
+            "objective knee is of batch_size, which a pipeline does not have; write objective: "
+            "pipeline_training with several global_batch_size, and see its report's curves"
+        )
     if WORKLOADS[kind].runs == "server" and not space.objective.load.is_queued:
         raise UsageError(
             "load: a server has to be told how requests come: {closed: {clients: 16}}, "

@@ -15,6 +15,8 @@ from autotune.space.rules import DEFAULTS, Rule
 SPLIT_FORMS = ("count", "cube|vector")
 """How a core split can be written, beside "all"."""
 
+MAX_SHOWN = 8  # choices of a parameter in a message
+
 LOG_PARAMETERS = ("batch_size", "global_batch_size")
 """Parameters of which ratios count however they are written."""
 
@@ -285,7 +287,17 @@ def check_not_empty(space: SearchSpace) -> None:
     count = len(space.rows) if space.rows is not None else space.combination_count
     facts = ", ".join(f"{name}={value}" for name, value in sorted(space.facts.items()))
     where = f" with {facts}" if facts else ""
-    raise UsageError(f"none of {count} combinations keeps the rules{where}: {rules or 'none'}")
+    named = {name for rule in space.rules for name in rule.names}
+    params = [p for p in space.params if p.name in named and space.rows is None]
+    values = "; ".join(
+        f"{p.name} is {', '.join(map(str, p.choices[:MAX_SHOWN]))}"
+        f"{', …' * (len(p.choices) > MAX_SHOWN)}"
+        for p in params
+    )
+    raise UsageError(
+        f"none of {count} combinations keeps the rules{where}: {rules or 'none'}"
+        f"{' · ' * bool(values)}{values}"
+    )
 
 
 def settled(space: SearchSpace) -> SearchSpace:

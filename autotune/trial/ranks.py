@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import re
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -62,6 +65,9 @@ class RankProcess:
 
     def open(self) -> None:
         """Join the others, build this rank's stages, run the first step."""
+        # A rank that hangs is ended by this signal, and its last lines say where it was.
+        with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+            faulthandler.register(signal.SIGTERM, all_threads=False, chain=True)
         self._guarded(self._open)
 
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:

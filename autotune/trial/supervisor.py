@@ -30,6 +30,7 @@ from autotune.trial.warm import Zygote
 CLOSE_WAIT_S = 1.0
 TERM_WAIT_S = 0.5  # between asking a process to end and killing it
 KILL_WAIT_S = 5.0
+MAX_TAILS = 4  # processes whose last words are shown where several hang
 EXIT_WAIT_S = 2.0  # between a channel closing and its process being reaped
 
 _Reply = TypeVar("_Reply")
@@ -120,7 +121,7 @@ class Group:
                 if time.monotonic() >= until_s:
                     silent = self._silent([i for i in range(len(asked)) if i not in replies])
                     error = TrialTimeout(f"no answer within {limit_s:.3g} s{silent[1]}")
-                    raise self._failed(error, silent[0])
+                    raise self._failed(error, *silent[0])
                 for key, _ in ready:
                     if (reply := self._read_reply(key.data, kind)) is not None:
                         replies[key.data] = reply
@@ -166,7 +167,7 @@ class Group:
     def _log_of(self, index: int) -> LogPipe:
         return self._logs[index % len(self._logs)]
 
-    def _silent(self, missing: Sequence[int]) -> tuple[int, str]:
+    def _silent(self, missing: Sequence[int]) -> tuple[Sequence[int], str]:
         """Whose last words to show of those that did not answer, and what to say of them.
 
         Where several wait for each other, one that has been stopped is the one to name.
@@ -174,15 +175,20 @@ class Group:
         stopped = [index for index in missing if _is_stopped(self._pids[index])]
         shown = ", ".join(str(index) for index in stopped or missing)
         if not self._noun:
-            return missing[0], ""
+            return missing[:1], ""
         state = " was stopped" if stopped else " did not answer"
-        return (stopped or list(missing))[0], f"; {self._noun} {shown}{state}"
+        return stopped or missing, f"; {self._noun} {shown}{state}"
 
-    def _failed(self, error: AutotuneError, index: int = 0) -> AutotuneError:
-        """End the group; returns the error to raise, with that process's last words."""
+    def _failed(self, error: AutotuneError, *indexes: int) -> AutotuneError:
+        """End the group; returns the error to raise, with those processes' last words."""
         self.kill()
         if isinstance(error, TrialError):
-            error.log_tail = self._log_of(index).tail
+            tails = {i: tail for i in indexes[:MAX_TAILS] if (tail := self._log_of(i).tail)}
+            named = (
+                f"{self._noun} {i}:\n{tail}" if len(tails) > 1 else tail
+                for i, tail in tails.items()
+            )
+            error.log_tail = "\n".join(named)
         return error
 
     def _explain_end(self, index: int) -> AutotuneError:

@@ -33,8 +33,14 @@ class Failing(Layer):
             print("last words of the failing rank", flush=True)
             if self.how == "raise":
                 raise ValueError("this layer gives up")
+            if self.how == "hang":
+                wait_for_ever()
             torch.empty(2**50)
         return super().forward(x)
+
+
+def wait_for_ever() -> None:
+    time.sleep(1e6)
 
 
 def right() -> tuple[nn.Sequential, list]:

@@ -162,6 +162,8 @@ def test_layers_on_one_rank_may_share_parameters(launcher):
     spec = own("tied", schedule="ZBVZeroBubble", micro_batch_count=4)
     with open_session(spec, launcher) as session:
         assert summarise(session.measure(STEPS)).pipeline.gradient_difference <= 1e-5
+        with pytest.raises(UsageError, match="stages share parameters"):
+            session.squared_norms(1, limit_s=60)
 
 
 @pytest.mark.parametrize(("how", "error"), [("raise", TrialCrashed), ("allocate", OutOfMemory)])
@@ -171,6 +173,15 @@ def test_a_rank_that_fails_says_why(launcher, how, error):
             session.measure(Plan(windows=(Window(iterations=200),), deadline_s=60))
         assert_nothing_left(session._group._pids, session.port)
     assert "last words of the failing rank" in caught.value.log_tail
+
+
+def test_a_hanging_rank_leaves_word_of_where_it_was(launcher):
+    plan = Plan(windows=(Window(iterations=200),), deadline_s=5)
+    session = open_session(own("failing", {"how": "hang"}), launcher)
+    with session, pytest.raises(TrialTimeout, match="did not answer") as caught:
+        session.warm_up(plan)
+    own_words = caught.value.log_tail.partition("rank 1:")[2]
+    assert "last words of the failing rank" in own_words and "in wait_for_ever" in own_words
 
 
 @pytest.mark.parametrize(

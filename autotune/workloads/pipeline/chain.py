@@ -60,6 +60,11 @@ class BuiltIn:
                     f"workload.options.{name}: {value!r} is not {kind} of at least {option.low:g}"
                 )
             values[name] = value
+        if values.get("width", 0) % values.get("heads", 1):
+            raise UsageError(
+                f"workload.options.heads: width {values['width']} is not divisible by "
+                f"{values['heads']}"
+            )
         return {n: int(v) if self.options[n].is_whole else float(v) for n, v in values.items()}
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from autotune.core.errors import UsageError
 from autotune.core.records import InputSpec
 from autotune.workloads.pipeline.chain import TARGET, Chain, cross_entropy, seeded
 
@@ -91,8 +90,6 @@ def of_blocks(
         first: Makes it.
         length: Tokens that the loss is over.
     """
-    if width % heads:
-        raise UsageError(f"workload.options.heads: width {width} is not divisible by {heads}")
     assert callable(first)
 
     def make(begin: int, end: int) -> Sequence[nn.Module]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +82,10 @@ class Rank:
     def notes(self) -> tuple[str, ...]:
         """What a user should know of how the model is run."""
         counts = "-".join(map(str, self.counts))
-        return (*self._chain.notes, f"layers per stage: {counts}")
+        notes = (*self._chain.notes, f"layers per stage: {counts}")
+        if setting(self._config, "stage_split") == "balanced" and not self.reference.forward_s:
+            notes += ("stage_split: balanced is even here, as no layer was timed (compare: false)",)
+        return notes
 
     @property
     def versions(self) -> dict[str, str]:
@@ -124,7 +129,14 @@ class Rank:
 
         The mean over a replica's micro-batches, and that of the gradient of all of them; both
         means over the replicas.
+
+        Raises:
+            UsageError: Stages share parameters, whose gradients are then those of both.
         """
+        starts = list(itertools.accumulate(self.counts))
+        for group in self._chain.tied:
+            if len({bisect.bisect_right(starts, layer) for layer in group}) > 1:
+                raise UsageError("stages share parameters: no stage has a gradient of its own")
         found = []
         for number in range(steps):
             self._batch, self._target = self._data(number + 1)
