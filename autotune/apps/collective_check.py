@@ -24,7 +24,10 @@ ADVICE = (
     ("refused", "the port is blocked, or rank 0 has ended: see its finding"),
     ("timed out", "a rank did not come: is a port blocked, does one wait for a device?"),
     ("timeout", "a rank did not come: is a port blocked, does one wait for a device?"),
-    ("did not answer", "it hangs: a device that others hold, or a network interface without a way"),
+    ("did not answer", "it hangs: a device that others hold, a network interface without a way, or "
+     "another program that took the port"),
+    ("unknown backend", "the device's package (torch_npu, …) is missing, or of another torch"),
+    ("built in", "this torch is a build without that backend: install the one for the device"),
     ("no module named", "install the device's package in the version that matches torch"),
     ("hccl", "are /dev/davinci*, davinci_manager and hisi_hdc in the container, and all on one "
      "driver version? HCCL is not NCCL: see its log (ASCEND_GLOBAL_LOG_LEVEL=1)"),

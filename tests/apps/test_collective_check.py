@@ -23,6 +23,8 @@ def test_what_is_wrong_is_said_with_what_to_do():
     assert lost.name == "rank 1" and "is a port blocked" in lost.advice
     (nodes,) = judged([Probed(failure="RuntimeError: HCCL error 7"), answer()], "hccl")
     assert "davinci_manager" in nodes.advice
+    (unknown,) = judged([Probed(failure="AssertionError: Unknown backend type hccl")], "hccl")
+    assert "torch_npu" in unknown.advice
     (wrong,) = judged([answer(), answer(sum=3.0)], "gloo")
     assert wrong.status == "failed" and "added up to 3 on rank 1" in wrong.detail
     assert any(c.name == "versions" for c in judged([answer(), answer(torch="2.8")], "gloo"))
