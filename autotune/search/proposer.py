@@ -141,9 +141,13 @@ def propose(
     if not free.any():
         return None
     runs = np.where(free, posterior.runs(rows, features), -1.0)
-    if posterior.surrogate is None or number < probe_count(grid.encoding):
+    # A probe is of something new: beside other workers its number may come twice, and what its
+    # point of the design is nearest to may have been tried on advice.
+    new = free & ~np.isin(grid.code(rows), grid.code(posterior.tested))
+    if posterior.surrogate is None or (number < probe_count(grid.encoding) and new.any()):
         seen = np.vstack([posterior.tested, pending])
         ahead = {c: choice for c, choice in (lead or {}).items() if choice not in seen[:, c]}
+        runs = np.where(new, runs, -1.0)
         return Proposal(row=_row(rows, _probe(rows, runs, number, grid, seed, ahead)))
     costs, posterior = posterior.costs, posterior.expecting(pending)
     assert posterior.surrogate is not None

@@ -32,25 +32,31 @@ from autotune.space.search_space import SearchSpace
 SPACE = """
 study: c
 workload:
-  command: [sh, -c, "sleep {SECONDS}; echo '{\\"throughput\\": {batch_size}00}'"]
+  command: [sh, -c, "MEET; sleep {SECONDS}; echo '{\\"throughput\\": {batch_size}00}'"]
   metrics: {throughput_items_per_s: throughput}
 device: simulated:1-3
 params: {batch_size: {low: 1, high: 12, step: 1}}
 budget: {trials: TRIALS}
-trial: {timeout: 30s}
+trial: {timeout: 100s}
 sampler: random
 confirm: false
 """
+
+# Every trial leaves its mark, and ends only once so many have begun.
+MEET = ": > met/$$; while [ $(ls met | wc -l) -lt COUNT ]; do sleep 0.02; done"
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "met").mkdir()
     return tmp_path
 
 
-def write_space(seconds: float, trials: int) -> SearchSpace:
+def write_space(seconds: float, trials: int, *, meeting: int = 1) -> SearchSpace:
+    """Of trials that sleep, the first `meeting` of which wait for each other."""
     text = SPACE.replace("{SECONDS}", str(seconds)).replace("TRIALS", str(trials))
+    text = text.replace("MEET", MEET.replace("COUNT", str(meeting)))
     Path("c.yaml").write_text(text)
     return load_space("c.yaml")
 
@@ -71,7 +77,7 @@ def test_each_worker_has_a_device_of_its_own_and_no_configuration_is_tried_twice
     place: Path,
 ) -> None:
     view = Notes()
-    result = run(write_space(0.3, 9), view=view, workers=2)
+    result = run(write_space(0.1, 9, meeting=2), view=view, workers=2)
     assert result.ending.complete and result.status == "unconfirmed"
     assert sorted(view.numbers) == list(range(9))
     assert max(Counter(r.config for r in result.records).values()) == 1
@@ -114,7 +120,7 @@ def names_below(process: psutil.Process) -> list[str]:
 def test_a_killed_worker_comes_back_and_a_stopped_run_leaves_its_trials_interrupted(
     place: Path,
 ) -> None:
-    write_space(2.0, 6)
+    write_space(90.0, 6)
     tool = start("run", "--space", "c.yaml", "--workers", "2")
     first = workers_of(tool)
     first[0].kill()
@@ -123,7 +129,7 @@ def test_a_killed_worker_comes_back_and_a_stopped_run_leaves_its_trials_interrup
     assert first[0].pid not in [worker.pid for worker in second]
     everything = psutil.Process(tool.pid).children(recursive=True)
     tool.send_signal(signal.SIGTERM)
-    output, errors = tool.communicate(timeout=30)
+    output, errors = tool.communicate(timeout=60)
     assert tool.returncode == 130, errors
     assert not [p for p in everything if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     outcomes = Counter(r.verdict.outcome for r in load_result("c", Path("studies")).records)
@@ -145,7 +151,7 @@ def test_dask_runs_the_workers_wherever_it_has_room(place: Path) -> None:
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
     )
     with cluster, distributed.Client(cluster) as client:
-        result = run(write_space(0.3, 6), workers=2, dask=client)
+        result = run(write_space(0.1, 6, meeting=2), workers=2, dask=client)
     assert result.ending.complete
     assert len({r.worker for r in result.records}) == 2
     assert {r.worker.split()[1] for r in result.records} == {"simulated:1", "simulated:2"}

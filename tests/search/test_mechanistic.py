@@ -23,7 +23,7 @@ from autotune.core.records import Config, TrialRecord
 from autotune.search.encoding import Dimension, Encoding
 from autotune.search.mechanistic import MechanisticSampler
 from autotune.search.posterior import Posterior
-from autotune.search.proposer import Candidates, propose
+from autotune.search.proposer import PROBES, Candidates, propose
 from autotune.search.question import Observation, Question, encode, observe
 from autotune.search.study_model import StudyModel
 from autotune.search.telling import optuna_params, told
@@ -436,6 +436,22 @@ def test_float_distributions_and_no_batch() -> None:
         trial = study.ask(fixed_distributions=space)
         study.tell(trial, -((trial.params["x"] - 1) ** 2) - (trial.params["n"] - 4) ** 2)
     assert study.best_value > -0.3
+
+
+def test_a_probe_is_of_something_new() -> None:
+    """Whatever was tried before, on advice or by others, and whichever number a probe has."""
+    space = serving_space(params=parameters(batch_size=(1, 2, 4, 8, 16)), rules=())
+    configs = list(space.configs())
+    tried: dict[Config, TrialRecord] = {}
+    for config in configs:
+        tried[config] = record_of(
+            len(tried), config, "ok", throughput_items_per_s=1.0, latency_p99_s=LIMIT_S / 2
+        )
+        for number in range(PROBES):
+            proposal = StudyModel(space, 0).next(tried.values(), number=number)
+            assert proposal is not None
+            again = StudyModel(space, 0).config(proposal.row) in tried
+            assert again == (len(tried) == len(configs))
 
 
 # --- cost --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -213,30 +214,31 @@ def test_a_journal_without_room_keeps_what_it_has_and_goes_on_when_there_is(tmp_
 
 
 class TestSqliteLocks:
-    def hold(self, path: Path, seconds: float) -> threading.Thread:
+    def hold(self, path: Path, free: Callable[[], object]) -> threading.Thread:
+        """A thread that locks the database until `free` has returned."""
         held = threading.Event()
 
         def run() -> None:
             connection = sqlite3.connect(path)
             connection.execute("BEGIN EXCLUSIVE")
             held.set()
-            time.sleep(seconds)
+            free()
             connection.rollback()
             connection.close()
 
         thread = threading.Thread(target=run)
         thread.start()
-        held.wait(5)
+        assert held.wait(20)
         return thread
 
     def test_a_short_lock_is_waited_for(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/s.db"
         study = Study.open(make_space(storage=url), tmp_path / "s", fingerprint=FINGERPRINT)
-        thread = self.hold(tmp_path / "s.db", 2.0)
+        thread = self.hold(tmp_path / "s.db", lambda: time.sleep(2.0))
         asked = study.ask()
         assert isinstance(asked, Asked)
         thread.join()
-        thread = self.hold(tmp_path / "s.db", 2.0)
+        thread = self.hold(tmp_path / "s.db", lambda: time.sleep(2.0))
         study.tell(record_of(asked.number, asked.config))
         thread.join()
         assert len(study.records()) == 1
@@ -250,8 +252,10 @@ class TestSqliteLocks:
         asked = study.ask()
         assert isinstance(asked, Asked)
         study.tell(record_of(asked.number, asked.config))
-        thread = self.hold(tmp_path / "s.db", 3.0)
+        asked_in_vain = threading.Event()
+        thread = self.hold(tmp_path / "s.db", lambda: asked_in_vain.wait(60))
         with pytest.raises(StorageError, match="locked by another process"):
             study.ask()
+        asked_in_vain.set()
         thread.join()
         assert len(study.records()) == 1
