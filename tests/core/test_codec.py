@@ -110,7 +110,21 @@ def test_a_missing_field_takes_its_default() -> None:
         ("number", "3", "number is '3', expected int"),
         ("verdict", {"outcome": "fine"}, "'fine' is not a valid Outcome"),
         ("verdict", {}, "outcome"),
-        ("measurements", 5, "measurements is not a list"),
+        ("measurements", 5, r"TrialRecord\.measurements is not a list"),
+        ("measurements", [5], r"TrialRecord\.measurements is not a mapping"),
+        (
+            "measurements",
+            [{"throughput_ci95_items_per_s": [1.0]}],
+            r"measurements\.throughput_ci95_items_per_s has 1 items instead of 2",
+        ),
+        (
+            "measurements",
+            [{"environment": {"torch": 2}}],
+            r"TrialRecord\.measurements\.environment\.torch is 2, expected str",
+        ),
+        ("verdict", {"outcome": "ok", "excess": {"x": "y"}}, r"verdict\.excess\.x is 'y'"),
+        ("config", {"batch_size": True}, r"config\.batch_size is True, expected int"),
+        ("config", {"size": 1}, r"TrialRecord\.config has unknown keys size"),
         ("colour", 1, "unknown keys colour"),
     ],
 )
