@@ -39,6 +39,7 @@ from autotune.search.rounds import (
     fits_in_memory,
     ran_out_of_memory,
     run_round,
+    runs_alone,
     unchecked,
 )
 from autotune.search.schedule import FILL_SHARE, MIN_ROUNDS, Schedule, least_s
@@ -46,7 +47,6 @@ from autotune.search.turns import turn_rates
 from autotune.search.watch import Watch
 from autotune.space.search_space import Confirm, SearchSpace
 from autotune.trial.session import Launcher
-from autotune.workloads import WORKLOADS
 
 NEEDED_MARGIN = 1.25  # on an estimate that comes from few slow calls
 MIN_QUIET_ROUNDS = 4  # that stand for a look though others of it were noisy
@@ -162,9 +162,7 @@ class _Run:
     def go(self, until_s: float | None) -> None:
         """Run rounds: the least number, then doubled while something is worth settling."""
         self.notes.extend(self.plan.notes)
-        # An outside program's run cannot alternate with another's: each run is a turn. Nor may two
-        # servers stand side by side, of which each may take a whole device for itself.
-        in_turns = WORKLOADS[self.setup.space.workload.kind].is_outside
+        in_turns = runs_alone(self.setup.space)
         self.together = not in_turns and fits_in_memory(self.plan.entrants, self.setup.info)
         if not self.together and not in_turns:
             self._take_turns()

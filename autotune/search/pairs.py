@@ -17,7 +17,7 @@ from autotune.core.records import Result
 from autotune.measure.paired import LOOKS, RatioTest, Rule, judge_pairs
 from autotune.measure.pooling import pooled
 from autotune.measure.summary import summarise
-from autotune.search.rounds import Contestant, fits_in_memory, run_side_by_side
+from autotune.search.rounds import Contestant, fits_in_memory, run_side_by_side, runs_alone
 from autotune.trial.session import Launcher
 
 MAX_RETRIES = 2
@@ -72,8 +72,9 @@ def measure_pairs(
         into: Filled as pairs come in, so that an interruption loses none.
     """
     pairs = into if into is not None else Pairs()
-    pairs.together = fits_in_memory([side.entrant for side in sides], sides[0].info)
-    if not pairs.together:
+    pairs.together = not any(runs_alone(side.space) for side in sides)
+    if pairs.together and not fits_in_memory([side.entrant for side in sides], sides[0].info):
+        pairs.together = False
         pairs.notes.append(TURNS_NOTE)
     began_s, retries, rounds = launcher.now_s(), 0, 0
     while len(pairs.log_ratios) < LOOKS[-1]:

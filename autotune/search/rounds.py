@@ -15,6 +15,7 @@ from autotune.devices.base import DeviceInfo
 from autotune.space.search_space import SearchSpace
 from autotune.trial.group import group_spec, trial_plan
 from autotune.trial.session import Launcher, Session, open_session
+from autotune.workloads import WORKLOADS
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,15 @@ def alternating_windows(
             windows[index].append(Window(start_s=start_s, duration_s=window_s))
             start_s += window_s + max(GAP_STEPS * entrants[index].step_s, MIN_GAP_S)
     return [tuple(w) for w in windows], start_s
+
+
+def runs_alone(space: SearchSpace) -> bool:
+    """True if nothing else of a round may live beside what a space's trials start.
+
+    An outside program's run cannot alternate with another's: each run is a turn. Nor may two
+    servers stand side by side, of which each may take a whole device, or the same port, for itself.
+    """
+    return WORKLOADS[space.workload.kind].is_outside
 
 
 def fits_in_memory(entrants: Sequence[Entrant], info: DeviceInfo) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from search_fakes import INFO, FakeLauncher, make_space, record_of, served, use_fakes
 
 from autotune.core.errors import OutOfMemory, TrialCrashed
-from autotune.core.records import Config
+from autotune.core.records import Config, WorkloadSpec
 from autotune.measure.paired import LOOKS, Rule
 from autotune.search import pairs as pairs_module
+from autotune.search import rounds
 from autotune.search.pairs import MAX_RETRIES, Pairs, measure_pairs
 from autotune.search.rounds import Contestant, Entrant
 
@@ -44,6 +46,36 @@ def test_a_clear_difference_is_settled_at_the_first_look(monkeypatch: pytest.Mon
     assert math.exp(sum(pairs.log_ratios) / LOOKS[0]) == pytest.approx(truth, rel=0.05)
     # The opening order alternates, and both are opened afresh for every pair.
     assert opened == [FAST, SLOW, SLOW, FAST] * (LOOKS[0] // 2)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("server", 1), ("command", 1), ("torch", 2)])
+def test_what_may_take_the_whole_device_never_stands_beside_the_other(
+    kind: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_fakes(served, monkeypatch)
+    opened, live, seen = rounds.open_session, [0], [0]
+
+    @contextmanager
+    def counted(*given: Any, **named: Any) -> Iterator[Any]:
+        with opened(*given, **named) as session:
+            live[0] += 1
+            seen[0] = max(seen[0], live[0])
+            yield session
+            live[0] -= 1
+
+    monkeypatch.setattr(rounds, "open_session", counted)
+    ours, theirs = sides(FAST, SLOW)
+    outside = replace(make_space(), workload=WorkloadSpec(kind=kind))
+    pairs = measure_pairs(
+        (replace(ours, space=outside), theirs),
+        FakeLauncher(),
+        PLAIN,
+        metric="throughput",
+        duration_s=1.0,
+    )
+    assert len(pairs.log_ratios) >= LOOKS[0] and not pairs.failures
+    assert seen == [most] and pairs.together == (most == 2)
+    assert pairs.notes == []
 
 
 def test_less_of_a_latency_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
