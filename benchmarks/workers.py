@@ -2,14 +2,19 @@
 
     python benchmarks/workers.py --workers 1,2,4,8 --storages journal,postgresql
 
+    python benchmarks/workers.py --workers 1,2 --dask
+
 A trial is a command that sleeps, on declared devices: so what is seen is the tool's own cost, of
-which all workers share this machine's cores. The rate is that of the time in which all of them run,
-from the last one's first trial to the first one's last; starting the processes is told beside it.
+which all workers share this machine's cores. With `--dask` they are the tasks of a scheduler with
+so many Dask workers, each a process of this machine. The rate is that of the time in which all of
+them run, from the last one's first trial to the first one's last; starting the processes is told
+beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import os
 import resource
@@ -18,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +70,18 @@ class Seen:
     processes: int
 
 
-def play(workers: int, storage: str, seconds: float, each: int) -> Seen:
+@contextlib.contextmanager
+def dask_cluster(workers: int) -> Iterator[str]:
+    """The address of a scheduler with so many workers, each a process."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def play(workers: int, storage: str, seconds: float, each: int, *, by_dask: bool = False) -> Seen:
     """Run a study with so many trials for each worker."""
     trials = workers * each
     with tempfile.TemporaryDirectory() as name:
@@ -80,8 +96,12 @@ def play(workers: int, storage: str, seconds: float, each: int) -> Seen:
         )
         # The baseline's placeholder instance_count would make it no parameter of the command.
         file.write_text(text.replace("sleep", ": {instance_count}; sleep"))
-        began_s, cpu_s = time.time(), _cpu_s()
-        result = run(load_space(file), studies_dir=place / "studies", workers=workers)
+        cpu_s = _cpu_s()
+        with dask_cluster(workers) if by_dask else contextlib.nullcontext() as address:
+            began_s = time.time()
+            result = run(
+                load_space(file), studies_dir=place / "studies", workers=workers, dask=address
+            )
         cpu_s = _cpu_s() - cpu_s
     records = result.records
     assert all(r.verdict.outcome is Outcome.OK for r in records), "a trial failed"
@@ -136,6 +156,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="that a trial sleeps")
     parser.add_argument("--each", type=int, default=15, help="trials of each worker")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--dask", action="store_true", help="let Dask run the workers")
     chosen = parser.parse_args(words)
     counts = [int(word) for word in chosen.workers.split(",")]
     misses = 0
@@ -147,7 +168,8 @@ def main(words: Sequence[str] | None = None) -> int:
             alone = 0.0
             for count in counts:
                 rows = [
-                    play(count, url, chosen.seconds, chosen.each) for _ in range(chosen.repeats)
+                    play(count, url, chosen.seconds, chosen.each, by_dask=chosen.dask)
+                    for _ in range(chosen.repeats)
                 ]
                 rate = statistics.median(row.rate_per_s for row in rows)
                 alone = alone or rate / count

@@ -40,8 +40,9 @@ def from_json_dict(cls: type[T], data: Mapping[str, Any]) -> T:
     Raises:
         UsageError: The data are of a newer version of this project, or do not fit `cls`.
     """
+    kind: Any = cls
     try:
-        record: T = _reader(cls)(data)
+        record: T = _reader(kind)(data)
     except _Misfit as misfit:
         misfit.within(cls.__name__)
         raise UsageError(f"stored {cls.__name__} cannot be read: {misfit}") from misfit
