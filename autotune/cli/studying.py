@@ -22,6 +22,7 @@ from autotune.cli.application import (
 )
 from autotune.cli.output import print_found, print_json, print_lines, print_result, view_for
 from autotune.cli.process import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK
+from autotune.core.collector import uncollected
 from autotune.core.text import clean, without_secrets
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def _run_study(space: SearchSpace, as_json: bool, strict: bool, **how: Any) -> i
 
 
 @command(closed_pipe=EXIT_OK)
+@uncollected()  # it reads, prints and ends
 def show(
     study: Name,
     studies_dir: StudiesDir = Path("studies"),

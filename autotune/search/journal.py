@@ -25,6 +25,8 @@ GRACE_S = 5.0  # a healthy writer holds the lock for milliseconds
 LOCK_WAIT_S = 60.0
 MAX_SLEEP_S = 0.1
 
+_decode = json.JSONDecoder().decode
+
 
 class JournalLock:
     """An exclusive lock file that needs neither links nor locking of the file system.
@@ -159,10 +161,11 @@ class JournalFile(BaseJournalBackend):
 
     def _operation(self, line: bytes) -> dict[str, Any]:
         try:
-            entry = json.loads(line)
+            # As `json.loads` would, which looks at every line's encoding first.
+            entry = _decode(line.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError):
             raise self.damage() from None
-        if not isinstance(entry, dict) or not {"op_code", "worker_id"} <= entry.keys():
+        if not isinstance(entry, dict) or "op_code" not in entry or "worker_id" not in entry:
             raise self.damage()
         return entry
 

@@ -20,6 +20,7 @@ import optuna
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalStorage
 
+from autotune.core.collector import uncollected
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.text import without_secrets
 from autotune.search.journal import JournalFile, JournalLock
@@ -269,7 +270,8 @@ def _open_journal(study_dir: Path, *, read_only: bool) -> BaseStorage:
         if not read_only:
             study_dir.mkdir(parents=True, exist_ok=True)
             path.open("ab").close()
-        storage = JournalStorage(backend)
+        with uncollected():
+            storage = JournalStorage(backend)
         if not read_only:
             backend.repair()  # once all else is known to be sound
     except OSError as error:

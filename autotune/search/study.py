@@ -15,6 +15,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.core.codec import from_json_dict, to_json_dict
+from autotune.core.collector import uncollected
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.outcomes import Outcome
 from autotune.core.records import (
@@ -163,7 +164,7 @@ class StoredStudy:
 
     def records(self) -> tuple[TrialRecord, ...]:
         """All finished trials, by number."""
-        with storage_errors(self._url):
+        with storage_errors(self._url), uncollected():
             return tuple(r for t in self._trials() if (r := self._record(t)) is not None)
 
     def running(self) -> int:
