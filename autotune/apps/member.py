@@ -146,11 +146,16 @@ def _run_once(task: Task, should_stop: Callable[[], bool]) -> tuple[int, Ended |
 def _stop_of(task: Task) -> Callable[[], bool]:
     if not task.stop:
         return lambda: False
-    from distributed import Event
+    from distributed import Event, get_worker
 
-    event = Event(task.stop)
+    event, worker = Event(task.stop), get_worker()
+    key = worker.get_current_task()
 
     def is_set() -> bool:
+        # The scheduler drops what nobody waits for any more: the tool is gone.
+        known = worker.state.tasks.get(key)
+        if known is None or known.state == "cancelled":
+            return True
         try:
             return bool(event.is_set())
         except (OSError, TimeoutError):

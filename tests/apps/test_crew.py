@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ import autotune
 from autotune.apps import crew as crew_module
 from autotune.apps.crew import interference, make_crew
 from autotune.apps.run import run
-from autotune.apps.store import load_result
+from autotune.apps.store import load_result, load_stored
 from autotune.apps.view import View
 from autotune.apps.worker import space_of
 from autotune.core.errors import UnavailableError, UsageError
@@ -145,16 +146,34 @@ def test_a_killed_worker_comes_back_and_a_stopped_run_leaves_its_trials_interrup
     assert {r.config for r in records} == set(done), "what was lost or interrupted came again"
 
 
-def test_dask_runs_the_workers_wherever_it_has_room(place: Path) -> None:
+def wait_until(holds: Callable[[], object]) -> None:
+    until_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def test_dask_runs_the_workers_wherever_it_has_room_and_ends_them_with_the_tool(
+    place: Path,
+) -> None:
     distributed = pytest.importorskip("distributed")
-    cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-    )
-    with cluster, distributed.Client(cluster) as client:
-        result = run(write_space(0.1, 6, meeting=2), workers=2, dask=client)
-    assert result.ending.complete
-    assert len({r.worker for r in result.records}) == 2
-    assert {r.worker.split()[1] for r in result.records} == {"simulated:1", "simulated:2"}
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        address = cluster.scheduler_address
+        write_space(90.0, 6)
+        tool = start("run", "--space", "c.yaml", "--workers", "2", "--dask", address)
+        wait_until(lambda: len(list(Path("met").iterdir())) == 2)
+        tool.kill()
+        tool.communicate()
+        wait_until(lambda: not load_stored("c", Path("studies")).running())
+        space = write_space(0.1, 6, meeting=4)  # two have left their marks already
+        result = run(space, workers=2, dask=address, on_change="continue")
+    outcomes = Counter(r.verdict.outcome for r in result.records)
+    assert outcomes == {Outcome.INTERRUPTED: 2, Outcome.OK: 6} and result.ending.complete
+    done = [r for r in result.records if r.verdict.outcome is Outcome.OK]
+    assert len({r.config for r in done}) == 6
+    assert {r.worker.split()[1] for r in done} == {"simulated:1", "simulated:2"}
 
 
 class TestPlaces:
