@@ -13,7 +13,7 @@ from autotune.core.objective import Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, Load, Result, Samples, WorkloadSpec
 from autotune.devices.base import DeviceInfo
-from autotune.measure.rate import SPARE_SIGMAS
+from autotune.measure.rate_target import SPARE_SIGMAS
 from autotune.search.confirm import Confirmation, Setup
 from autotune.search.rate_confirm import FRESH_SEED, confirm_rates
 from autotune.search.schedule import MIN_ROUNDS
