@@ -47,12 +47,12 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 def _load(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    began = time.monotonic()
+    began = time.process_time()
     try:
         load_space(path)
     except UsageError as error:
         assert len(str(error)) < 3000
-    assert time.monotonic() - began < 10.0
+    assert time.process_time() - began < 10.0
 
 
 @pytest.fixture(scope="module")

@@ -152,12 +152,12 @@ def test_the_last_parameter_varies_fastest():
 def test_a_million_combinations_stay_lazy_and_are_counted():
     choices = {f"env.V{i}": tuple(range(10)) for i in range(6)}
     space = space_of({"batch_size": (1, 2, 4), **choices}, ("batch_size < 4",))
-    began = time.monotonic()
+    began = time.process_time()
     assert len(list(itertools.islice(space.configs(), 5))) == 5
     assert space.combination_count == 3_000_000
     assert space.allowed_count(10**9) == 2_000_000
     assert space.allowed_count(1000) == 1000
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 def test_a_hopeless_tangle_of_rules_is_given_up_after_a_number_of_tries(
