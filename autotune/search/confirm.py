@@ -123,9 +123,11 @@ def confirm(
     if options is None or not candidates:
         return Confirmation()
     entrants = _entrants(candidates, baseline)
-    plan = Schedule.fitting(entrants, setup.space, options, time_s)
+    together = not runs_alone(setup.space) and fits_in_memory(entrants, setup.info)
+    plan = Schedule.fitting(entrants, setup.space, options, time_s, together=together)
     if plan is None:
-        left, least = (format_duration(s) for s in (time_s or 0.0, least_s(entrants)))
+        shortest_s = least_s(entrants, together=together)
+        left, least = (format_duration(s) for s in (time_s or 0.0, shortest_s))
         note = f"confirmation skipped: {left} left is too little; it takes {least} at least"
         return Confirmation(notes=(note,))
     run = _Run(
@@ -156,22 +158,19 @@ class _Run:
     levels: dict[int, float] = field(default_factory=dict)
     canary_ratios: dict[int, float | None] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
-    together: bool = True
     began_s: float = field(default_factory=time.time)
 
     def go(self, until_s: float | None) -> None:
         """Run rounds: the least number, then doubled while something is worth settling."""
         self.notes.extend(self.plan.notes)
-        in_turns = runs_alone(self.setup.space)
-        self.together = not in_turns and fits_in_memory(self.plan.entrants, self.setup.info)
-        if not self.together and not in_turns:
+        if not self.plan.together and not runs_alone(self.setup.space):
             self._take_turns()
         entrants = list(self.plan.entrants)
         for look in range(MAX_LOOKS):
             own: list[int] = []
             while entrants and (len(own) < self._wanted(look) or self._spoiled(own, look)):
                 done = len(self.levels)
-                if until_s is not None and self._now_s() + self._round_s(entrants) > until_s:
+                if until_s is not None and self._now_s() + self.plan.round_s(entrants) > until_s:
                     if done < MIN_ROUNDS:
                         self.notes.append(f"only {done} of {MIN_ROUNDS} rounds fitted the budget")
                     self._drop_noisiest(own, look)
@@ -217,12 +216,9 @@ class _Run:
             rounds = "disturbed round does" if len(dropped) == 1 else "disturbed rounds do"
             self.notes.append(f"{len(dropped)} {rounds} not count")
 
-    def _round_s(self, entrants: Sequence[Entrant]) -> float:
-        return len(entrants) * (self.plan.duration_s + self.plan.open_s)
-
     def _round(self, entrants: Sequence[Entrant], number: int) -> None:
         outcomes = self._outcomes(entrants, number)
-        if self.together and ran_out_of_memory(outcomes):
+        if self.plan.together and ran_out_of_memory(outcomes):
             self._take_turns()
             outcomes = self._outcomes(entrants, number)
         ratio = None if self.setup.watch is None else self.setup.watch.ratio()
@@ -243,12 +239,13 @@ class _Run:
             self.setup.launcher,
             number=number,
             duration_s=self.plan.duration_s,
-            together=self.together,
+            together=self.plan.together,
             check=self.setup.check,
+            calls=self.plan.calls,
         )
 
     def _take_turns(self) -> None:
-        self.together = False
+        self.plan = replace(self.plan, together=False)
         self.notes.append(
             "the finalists do not fit in memory together: measured in turns, which is less precise"
         )
@@ -340,7 +337,7 @@ class _Run:
             ratio_ci=ratio_interval(ratios, 1 - self.options.alpha),
             alpha=self.options.alpha,
             pair_ratios=ratios,
-            interleaved=self.together,
+            interleaved=self.plan.together,
         )
 
     def _needed(self, records: Sequence[TrialRecord]) -> dict[Config, Needed]:

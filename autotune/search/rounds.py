@@ -20,7 +20,9 @@ from autotune.workloads import WORKLOADS
 log = logging.getLogger(__name__)
 
 MIN_WINDOW_S = 0.25
-CALLS_PER_WINDOW = 8
+CALLS_PER_WINDOW = (8, 4)
+"""Calls of the slowest configuration in a window: so many, or fewer where time is short."""
+
 MAX_WINDOWS = 24  # of one configuration in a round
 MAX_LOST = 3  # times that a round is measured whose processes are killed by somebody else
 STRUCK = (TrialLost, TrialKilled)
@@ -51,6 +53,12 @@ class Entrant:
         """How long a slow call takes; 0 if unknown."""
         m = self.record.measurement
         return 0.0 if m is None else m.latency_p99_s or m.latency_mean_s or 0.0
+
+    @property
+    def call_s(self) -> float:
+        """How long a call takes; 0 if unknown."""
+        m = self.record.measurement
+        return self.step_s if m is None else m.latency_mean_s or self.step_s
 
     @property
     def memory_bytes(self) -> int:
@@ -91,20 +99,25 @@ class Contestant:
 
 
 def alternating_windows(
-    entrants: Sequence[Entrant], duration_s: float, start_s: float
+    entrants: Sequence[Entrant],
+    duration_s: float,
+    start_s: float,
+    calls: int = CALLS_PER_WINDOW[0],
 ) -> tuple[list[tuple[Window, ...]], float]:
     """Absolute windows in which the entrants take turns: A B C, C B A, A B C, ...
 
-    A drift of the machine's speed then weighs on all alike.
+    A drift of the machine's speed then weighs on all alike. Where calls are so slow that two
+    windows would take longer than was wanted, everyone has one, and the rounds alternate.
 
     Args:
         duration_s: Time measured per entrant.
         start_s: When the first window starts, monotonic clock.
+        calls: Of the slowest entrant, that a window has room for.
     Returns:
         One tuple of windows per entrant, and when the last window ends.
     """
-    shortest_s = max([MIN_WINDOW_S, *(CALLS_PER_WINDOW * e.step_s for e in entrants)])
-    count = 2 * max(1, min(MAX_WINDOWS, int(duration_s / shortest_s)) // 2)
+    shortest_s = max([MIN_WINDOW_S, *(calls * e.call_s for e in entrants)])
+    count = min(MAX_WINDOWS, int(duration_s / shortest_s)) // 2 * 2 or 1
     window_s = max(duration_s / count, shortest_s)
     windows: list[list[Window]] = [[] for _ in entrants]
     order = list(range(len(entrants)))
@@ -139,6 +152,7 @@ def run_round(
     duration_s: float,
     together: bool,
     check: Check = unchecked,
+    calls: int = CALLS_PER_WINDOW[0],
 ) -> Outcomes:
     """One round of entrants of the same space, see `run_side_by_side`.
 
@@ -150,7 +164,12 @@ def run_round(
     order = [Contestant(entrant=e, space=space, info=info, check=check) for e in entrants]
     for _ in range(MAX_LOST):
         outcomes = run_side_by_side(
-            order, launcher, number=number, duration_s=duration_s, together=together
+            order,
+            launcher,
+            number=number,
+            duration_s=duration_s,
+            together=together,
+            calls=calls,
         )
         if not any(isinstance(outcome, STRUCK) for outcome in outcomes):
             break
@@ -164,12 +183,14 @@ def run_side_by_side(
     number: int,
     duration_s: float,
     together: bool,
+    calls: int = CALLS_PER_WINDOW[0],
 ) -> list[Result | TrialError]:
     """Open everyone afresh, measure each for `duration_s`, close all.
 
     Args:
         number: Of the round; the opening order alternates with it, arrivals differ by it.
         together: All live at once in alternating windows; else one after the other.
+        calls: Of the slowest, that a window has room for.
     Returns:
         What came of each, in their order; a TrialError where it failed.
     """
@@ -178,14 +199,14 @@ def run_side_by_side(
         order.reverse()
     runners = [contestants[index] for index in order]
     if together:
-        found = _in_turns(runners, launcher, number, duration_s)
+        found = _in_turns(runners, launcher, number, duration_s, calls)
     else:
         found = [_alone(runner, launcher, number, duration_s) for runner in runners]
     return [found[order.index(index)] for index in range(len(contestants))]
 
 
 def _in_turns(
-    runners: Sequence[Contestant], launcher: Launcher, number: int, duration_s: float
+    runners: Sequence[Contestant], launcher: Launcher, number: int, duration_s: float, calls: int
 ) -> list[Result | TrialError]:
     outcomes: list[Result | TrialError | None] = [None] * len(runners)
     live: list[tuple[int, Session]] = []
@@ -200,7 +221,7 @@ def _in_turns(
                 outcomes[index] = error
         start_s = time.monotonic() + START_LEAD_S
         entrants = [runners[index].entrant for index, _ in live]
-        windows, _ = alternating_windows(entrants, duration_s, start_s)
+        windows, _ = alternating_windows(entrants, duration_s, start_s, calls)
         for (index, session), own in zip(live, windows, strict=True):
             session.begin(_plan(runners[index].space, number, own))
         for index, session in live:

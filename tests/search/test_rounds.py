@@ -23,7 +23,7 @@ def entrants(*steps_s: float) -> list[Entrant]:
 
 @pytest.mark.parametrize("steps_s", [(0.001, 0.002), (0.01, 0.2, 0.05), (0.001,) * 5])
 def test_windows_alternate_without_touching(steps_s: tuple[float, ...]) -> None:
-    windows, end_s = alternating_windows(entrants(*steps_s), 3.0, 100.0)
+    windows, end_s = alternating_windows(entrants(*steps_s), 4.0, 100.0)
     slots = sorted(
         (w.start_s or 0.0, w.duration_s or 0.0, index)
         for index, own in enumerate(windows)
@@ -35,11 +35,18 @@ def test_windows_alternate_without_touching(steps_s: tuple[float, ...]) -> None:
     count = len(steps_s)
     assert order[: 2 * count] == [*range(count), *reversed(range(count))]
     for own in windows:
-        assert sum(w.duration_s or 0.0 for w in own) >= 3.0
+        assert sum(w.duration_s or 0.0 for w in own) >= 4.0 - 1e-9
         assert len(own) % 2 == 0
         assert all((w.duration_s or 0) >= max(MIN_WINDOW_S, 8 * max(steps_s)) for w in own)
     assert slots[0][0] == 100.0
     assert end_s > slots[-1][0] + slots[-1][1]
+
+
+def test_slow_calls_have_one_window_and_the_rounds_alternate() -> None:
+    windows, end_s = alternating_windows(entrants(0.1, 0.4), 3.0, 0.0, calls=4)
+    assert [len(own) for own in windows] == [1, 1]
+    assert all(w.duration_s == 3.0 for own in windows for w in own)
+    assert end_s == pytest.approx(6.0 + 1.5 * 0.5)
 
 
 def test_a_steady_drift_weighs_on_all_alike() -> None:

@@ -153,8 +153,8 @@ def test_different_crashes_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_budget_of_time_counts_virtual_seconds_and_keeps_a_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of 10 s half would not do for the shortest proof, so that all of it goes to the search.
-    for time_s, confirmed, trials in ((10.0, False, 10), (10.0, True, 10), (14.0, True, 7)):
+    # Of 6 s half would not do for the shortest proof, so that all of it goes to the search.
+    for time_s, confirmed, trials in ((10.0, False, 10), (10.0, True, 5), (6.0, True, 6)):
         space = make_space(budget=Budget(trials=100, time_s=time_s), study=f"t{trials}{confirmed}")
         if not confirmed:
             space = replace(space, confirm=None)
