@@ -1,6 +1,7 @@
 """Pipelines against theory, against the model without a pipeline, and against the whole grid.
 
     python benchmarks/pipeline.py bubbles                  # sleeping stages; needs no real cores
+    python benchmarks/pipeline.py probes                   # the search's two, against all counts
     python benchmarks/pipeline.py answers                  # loss and gradients, 7 schedules
     python benchmarks/pipeline.py losses --tries 20        # ranks killed and stopped at random
     python benchmarks/pipeline.py series FILE.csv          # published series, replayed
@@ -33,10 +34,12 @@ import psutil
 import autotune
 from autotune.apps.resolve import Resolved, resolve
 from autotune.core.errors import TrialCrashed, TrialError, TrialTimeout
+from autotune.core.outcomes import Outcome
 from autotune.core.pipeline import SCHEDULES
-from autotune.core.records import Config, Measurement, Plan, Window
-from autotune.measure.pipeline_theory import bubble_ratio, fit_step_law
+from autotune.core.records import Config, Measurement, Plan, TrialRecord, Verdict, Window
+from autotune.measure.pipeline_theory import bubble_ratio
 from autotune.measure.summary import summarise
+from autotune.search.study_model import StudyModel
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher, RanksSession, open_session
 
@@ -51,14 +54,16 @@ def space_of(*overrides: str) -> Resolved:
     return resolve(autotune.load_space("pipeline.yaml", ["device=cpu", *overrides]))
 
 
-def sleeping(items: int, seconds_per_item: float) -> Resolved:
-    """Eight layers that sleep so long per item, forward and twice backward."""
+def sleeping(seconds_per_item: float, *overrides: str) -> Resolved:
+    """64 items a step; eight layers that sleep so long per item, forward and twice backward."""
     options = f"{{layers: 8, seconds_per_item: {seconds_per_item}}}"
     return space_of(
         "workload.model=sleeping",
         f"workload.options={options}",
-        f"params.global_batch_size={items}",
+        "params.global_batch_size=64",
+        "params.stage_split=even",
         f"params.schedule=[{', '.join(SCHEDULES)}]",
+        *overrides,
     )
 
 
@@ -73,8 +78,8 @@ def measured(config: Config, resolved: Resolved, launcher: Launcher, plan: Plan)
 
 
 def bubbles(arguments: argparse.Namespace) -> int:
-    """Measured bubbles against their formulas, then two probes against all counts."""
-    resolved = sleeping(64, arguments.seconds_per_item)
+    """Measured bubbles against their formulas."""
+    resolved = sleeping(arguments.seconds_per_item)
     worst = 0.0
     with Launcher() as launcher:
         for stages in (2, 4):
@@ -94,26 +99,55 @@ def bubbles(arguments: argparse.Namespace) -> int:
                         f"formula {formula:.3f}, off {off:+.3f}",
                         flush=True,
                     )
-            _two_probes(stages, resolved, launcher)
     print(f"largest difference {worst:.3f} (bar 0.05): {'held' if worst <= 0.05 else 'MISSED'}")
     return 0 if worst <= 0.05 else 1
 
 
-def _two_probes(stages: int, resolved: Resolved, launcher: Launcher) -> None:
-    counts = [1, 2, 4, 8, 16, 32, 64]
-    steps = {
-        count: measured(_config(stages, count), resolved, launcher, STEPS).latency_mean_s or 0.0
-        for count in counts
+def probes(arguments: argparse.Namespace) -> int:
+    """The search's own two probes and what it tries then, against all counts; 2 and 4 stages."""
+    with Launcher() as launcher:
+        near = [_two_probes(s, arguments.seconds_per_item, launcher) for s in (2, 4)]
+    return 0 if all(near) else 1
+
+
+def _two_probes(stages: int, seconds_per_item: float, launcher: Launcher) -> bool:
+    """Whether what the search tries third, after its own two probes, is near the best count."""
+    resolved = sleeping(
+        seconds_per_item,
+        "params.schedule=GPipe",
+        f"params.stage_count={stages}",
+        "params.micro_batch_count=[1, 2, 4, 8, 16, 32, 64]",
+    )
+    space = resolved.space
+    records = {
+        config: TrialRecord(
+            number=number,
+            config=config,
+            phase="search",
+            verdict=Verdict(outcome=Outcome.OK),
+            measurements=(measured(config, resolved, launcher, STEPS),),
+        )
+        for number, config in enumerate(space.configs())
     }
-    law = fit_step_law(stages, [(count, steps[count]) for count in (2, 16)])
-    picked = law.best(counts)
+    model, seen = StudyModel(space, space.trial.seed), [records[space.baseline]]
+    for number in (1, 2):
+        proposal = model.next(seen, number=number)
+        assert proposal is not None
+        seen.append(records[model.config(proposal.row)])
+    *first, picked = (record.config.micro_batch_count for record in seen)
+    steps = {
+        config.micro_batch_count: record.measurement.latency_mean_s or 0.0
+        for config, record in records.items()
+        if record.measurement
+    }
     over = steps[picked] / min(steps.values())
     shown = ", ".join(f"{count}: {seconds:.3f}" for count, seconds in steps.items())
     print(
-        f"S={stages} steps {shown} s; probes 2 and 16 pick {picked}, {over:.3f} times the best "
-        f"(bar {NEAR}): {'held' if over <= NEAR else 'MISSED'}",
+        f"S={stages} steps {shown} s; probes {' and '.join(map(str, first))}, then {picked}: "
+        f"{over:.3f} times the best (bar {NEAR}): {'held' if over <= NEAR else 'MISSED'}",
         flush=True,
     )
+    return over <= NEAR
 
 
 def _config(stages: int, count: int, schedule: str = "GPipe", items: int = 64) -> Config:
@@ -338,11 +372,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one of the comparisons; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parts = parser.add_subparsers(required=True)
-    for function in (bubbles, answers, losses, series, real):
+    for function in (bubbles, probes, answers, losses, series, real):
         part = parts.add_parser(function.__name__)
         part.set_defaults(function=function)
         part.add_argument("--seeds", type=int, default=20)
-        if function is bubbles:
+        if function in (bubbles, probes):
             part.add_argument("--seconds-per-item", type=float, default=0.002)
         if function is losses:
             part.add_argument("--tries", type=int, default=20)

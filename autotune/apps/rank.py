@@ -111,6 +111,9 @@ def _group(space: SearchSpace, place: Place) -> tuple[GroupSpec, str]:
     check_workload(space.workload)
     config = only_config(space)
     layout = Layout.of(config)
+    if space.parameter("replicas") is None:
+        config = config.changed(replicas=max(place.count // layout.ranks, 1))
+        layout = Layout.of(config)
     if layout.ranks * layout.replicas != place.count:
         raise UsageError(
             f"stage_count={layout.ranks} x replicas={layout.replicas} is not the "

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autotune.apps.layouts import layout_rules, refusal
+from autotune.apps.replicas import with_replicas
 from autotune.apps.store import without_password
 from autotune.apps.view import View
 from autotune.core.errors import TrialError, UsageError
@@ -16,7 +17,7 @@ from autotune.core.objective import METRICS, Objective
 from autotune.core.pipeline import NOT_OF_PIPELINES
 from autotune.core.records import Config, Load, Plan, Window
 from autotune.core.units import format_duration
-from autotune.devices import find_device
+from autotune.devices import find_device, find_devices
 from autotune.devices.base import DeviceInfo
 from autotune.measure.arrivals import check_load
 from autotune.measure.enough import Enough, enough
@@ -110,6 +111,8 @@ def resolve(space: SearchSpace) -> Resolved:
         space = _with_existing_files(space)
     rules = info.rules if WORKLOADS[kind].runs == "child" else ()
     if WORKLOADS[kind].runs == "ranks":
+        if ":" in name:  # without numbers the others may be somebody else's
+            space = with_replicas(space, len(find_devices(name)))
         rules = layout_rules(space, info)
     counts_devices = WORKLOADS[kind].runs in ("child", "virtual")
     space = space.on_device(

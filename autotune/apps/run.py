@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from autotune.apps.accuracy import with_accuracy
 from autotune.apps.crew import Crew, core_names, interference, make_crew
-from autotune.apps.learning_rate import with_learning_rate
+from autotune.apps.learning_rate import needs_advice, with_learning_rate
 from autotune.apps.library import advice_note, find_past, remember, warm_start_of
 from autotune.apps.looking import known_diagnosis, setting_of
 from autotune.apps.member import Task, take_free
@@ -301,7 +301,11 @@ class _Run:
         if recommendation.record is not None and self.resolved.space.workload.data is not None:
             self.view.confirming("the winner on your own items")
             recommendation = with_accuracy(recommendation, self.resolved, self.launcher)
-        recommendation = with_learning_rate(recommendation, self.resolved, self.launcher)
+        if needs_advice(recommendation, self.resolved.space):
+            self.view.confirming("how gradients vary, for the learning rate of another batch")
+            recommendation = with_learning_rate(
+                recommendation, self.resolved, self.launcher, left_s=self._left_s()
+            )
         self.study.save_recommendation(recommendation)
         self.study.keep(BASIS, self._basis())
         self.study.keep(INSIGHT, to_json_dict(insight))

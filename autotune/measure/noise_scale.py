@@ -53,12 +53,19 @@ class NoiseScale:
                 f"the gradient noise scale is not known: {self.steps} steps do not tell the "
                 "gradient from its noise, which then is far larger than these batches"
             )
-        high = f"{self.high:,.3g}" if self.high is not None else "any number of"
+        high = "and more" if self.high is None else f"to {_count(self.high)}"
         return (
-            f"gradient noise scale about {self.items:,.3g} items (95 % interval {self.low:,.3g} "
-            f"to {high}, {self.steps} steps at untrained weights): batches far above it save few "
+            f"gradient noise scale about {_count(self.items)} items (95 % interval "
+            f"{_count(self.low)} "
+            f"{high}, {self.steps} steps at untrained weights): batches far above it save few "
             "steps"
         )
+
+
+def _count(items: float) -> str:
+    """With three digits that count: 0.52, 12.3, 3,120."""
+    text = f"{items:.3g}"
+    return text if items < 100 else f"{float(text):,.0f}"
 
 
 def noise_scale(

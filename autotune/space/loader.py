@@ -119,7 +119,10 @@ class _Resolver:
             device=file.device,
             objective=objective,
             params=every,
-            rules=(*self._rules(every, is_replay=is_replay), *ties),
+            rules=(
+                *self._rules(every, is_replay=is_replay, cuts=_cuts_batches(spec, params)),
+                *ties,
+            ),
             wanted_baseline=self._baseline(every, is_open=is_replay),
             budget=Budget(
                 trials=file.budget.trials, time_s=file.budget.time, gain=file.budget.gain
@@ -195,10 +198,12 @@ class _Resolver:
             )
         return replace(objective, limits=bounds)
 
-    def _rules(self, params: tuple[Parameter, ...], *, is_replay: bool) -> tuple[Rule, ...]:
+    def _rules(
+        self, params: tuple[Parameter, ...], *, is_replay: bool, cuts: bool
+    ) -> tuple[Rule, ...]:
         texts = self._file.rules
         rules = self._placed(("rules",), lambda: sections.rules(texts, params, is_open=is_replay))
-        return rules if is_replay else _with_divisibility(rules, params)
+        return _with_divisibility(rules, params) if cuts else rules
 
     def _baseline(self, params: tuple[Parameter, ...], *, is_open: bool) -> Config:
         node = self._file.baseline
@@ -237,6 +242,13 @@ def key_path(path: Path) -> str:
     """As a user writes it: params.batch_size[2]."""
     steps = (f"[{s}]" if isinstance(s, int) else f".{strict_yaml.shown(s)}" for s in path)
     return "".join(steps).lstrip(".")
+
+
+def _cuts_batches(spec: WorkloadSpec, named: tuple[Parameter, ...]) -> bool:
+    """True if micro-batches have to divide the batch: not of recorded rows, nor of a program
+    whose batch the file does not know."""
+    knows = any(p.name in ("batch_size", "global_batch_size") for p in named)
+    return spec.kind != "replay" and (knows or not command.words_of(spec))
 
 
 def _with_divisibility(rules: tuple[Rule, ...], params: tuple[Parameter, ...]) -> tuple[Rule, ...]:

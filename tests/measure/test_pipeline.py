@@ -11,7 +11,7 @@ from autotune.core.errors import WrongOutput
 from autotune.core.pipeline import Pass, RankTrace, Span, StepTrace
 from autotune.core.records import Measurement
 from autotune.measure.pipeline_guard import compare_passes
-from autotune.measure.pipeline_theory import bubble_ratio, fit_step_law
+from autotune.measure.pipeline_theory import bubble_ratio
 from autotune.measure.pipeline_timeline import (
     figures_of,
     in_flight,
@@ -74,19 +74,6 @@ def test_formulas_end_where_their_assumptions_do():
     assert bubble_ratio("Interleaved1F1B", 4, 8, 2) == pytest.approx(3 / 19)
     assert bubble_ratio("Interleaved1F1B", 4, 6, 2) is None
     assert bubble_ratio("ZBVZeroBubble", 4, 7, 2) is None
-
-
-def test_the_law_of_a_step_is_found_from_two_probes():
-    def step_s(count):
-        return 1.2 * (count + 3) / count + 0.02 * count
-
-    law = fit_step_law(4, [(2, step_s(2)), (16, step_s(16))])
-    assert (law.work_s, law.per_micro_batch_s) == pytest.approx((1.2, 0.02))
-    choices = [1, 2, 4, 8, 16, 32, 64]
-    assert step_s(law.best(choices)) == min(map(step_s, choices))
-    assert fit_step_law(2, [(2, 1.0), (4, 0.3)]).per_micro_batch_s == 0.0
-    with pytest.raises(ValueError, match="one micro-batch count"):
-        fit_step_law(2, [(2, 1.0), (2, 1.1)])
 
 
 def test_a_pipelines_first_step_must_be_the_models():

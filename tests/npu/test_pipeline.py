@@ -18,6 +18,8 @@ from autotune.core.errors import TrialError
 from autotune.trial.group import group_spec
 from autotune.trial.session import Launcher, open_session
 
+space = autotune.load_space("pipeline.yaml", ["device=npu:0-3"])
+print("not named", sorted({c.get("replicas", 1) for c in resolve(space).space.configs()}))
 space = autotune.load_space("pipeline.yaml", ["device=npu:0-3", "params.replicas=[1, 2, 4]"])
 found = resolve(space)
 print("replicas", sorted({config.get("replicas", 1) for config in found.space.configs()}))
@@ -42,6 +44,7 @@ def test_ranks_take_a_device_each(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
+    assert "not named [2]" in lines
     assert "replicas [1, 2]" in lines  # four of two stages would need eight devices
     assert "devices npu:0 npu:1 npu:2 npu:3" in lines
     assert any(line.startswith("ended Trial") and "rank " in line for line in lines), done.stdout

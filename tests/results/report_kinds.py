@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from autotune.apps.learning_rate import GENERATED, advice
 from autotune.core.diagnosis import Breakdown, Diagnosis, Forecast, Kernel, Roofline
 from autotune.core.insight import Alike, Insight, Untried
 from autotune.core.objective import Goal, Objective
@@ -18,6 +19,7 @@ from autotune.core.records import (
     TrialRecord,
     Verdict,
 )
+from autotune.measure.noise_scale import NoiseScale
 from autotune.measure.pipeline_timeline import figures_of, replay
 from autotune.results.ranking import rank
 from autotune.results.recommend import decide
@@ -48,6 +50,21 @@ def pipeline(whole: StudyResult) -> StudyResult:
     )
     chosen = Recommendation(status="unconfirmed", record=best, baseline=base)
     return replace(whole, facts=facts, records=records, recommendation=chosen)
+
+
+def another_batch(whole: StudyResult) -> StudyResult:
+    """The same, with all that may be said where the batch is not the baseline's."""
+    found = pipeline(whole)
+    scales = (
+        NoiseScale(items=3121.5, low=840.2, high=9e3, steps=40),
+        NoiseScale(items=31.5, low=8.4, high=None, steps=40),
+        NoiseScale(items=None, low=None, high=None, steps=40),
+    )
+    reasons = (
+        *advice(32, 8), *advice(8, 32), *(f"{scale.text()}; {GENERATED}" for scale in scales),
+        "the gradient noise scale could not be measured: 0x1f",
+    )  # fmt: skip
+    return replace(found, recommendation=replace(found.recommendation, reasons=reasons))
 
 
 def _stages(count: int, number: int) -> TrialRecord:
@@ -108,6 +125,7 @@ def kinds(make_study: Make, make_trial: Trial) -> dict[str, StudyResult]:
         "device": _with_device(whole),
         "rate": _at_sought_rates(whole),
         "pipeline": pipeline(whole),
+        "another batch": another_batch(whole),
     }
     found |= {f"knee {share}": _knee(whole, share) for share in (0.9, 0.999)}
     found |= {"front": _goals(whole, front=True), "weighted": _goals(whole, front=False)}

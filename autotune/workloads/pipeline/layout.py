@@ -82,6 +82,12 @@ def balanced(times_s: Sequence[float], stages: int) -> tuple[int, ...]:
     return tuple(reversed(counts))
 
 
+def most_replicas(devices: int, stages: int, batches: Sequence[int]) -> int:
+    """The most replicas of so many stages that the devices hold and every batch divides into."""
+    fitting = range(devices // stages, 1, -1)
+    return next((n for n in fitting if all(batch % n == 0 for batch in batches)), 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """A configuration's ranks and stages.
