@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autotune.core.errors import UnavailableError
+from autotune.core.errors import AutotuneError
 from autotune.core.records import TrialRecord
 from autotune.core.units import format_duration
 from autotune.devices import DEVICES, find_device
@@ -71,9 +71,9 @@ def main(words: Sequence[str] | None = None) -> int:
                 report["elapsed_s"] = time.monotonic() - began_s
                 arguments.out.write_text(json.dumps(report, indent=1))
                 arguments.out.with_suffix(".md").write_text(page(report))
-    except UnavailableError as error:
+    except AutotuneError as error:
         print(error, file=sys.stderr)
-        return 3
+        return error.exit_code
     print(page(report))
     answered = all("status" in answer for answer in report["studies"].values())
     return 0 if answered and report["contract"]["passed"] else 1

@@ -10,6 +10,7 @@ import re
 from autotune.devices.readings import Reading
 
 MAX_CHARS = 1_000_000
+MAX_FIGURE = 1e9  # beyond this a figure is a fault of the text
 _FIGURE = re.compile(r"(-?\d+(?:\.\d+)?)\s*(%|C|W|MiB|MB)?")
 _WANTED = {
     "utilization": ("mlu average", "mlu overall"),
@@ -33,8 +34,8 @@ def parse(text: str) -> Reading:
         if key and not value:
             section = key.casefold()
         match = _FIGURE.match(value)
-        if match is not None:
-            figures.setdefault((section, key.casefold()), float(match.group(1)))
+        if match is not None and abs(figure := float(match.group(1))) < MAX_FIGURE:
+            figures.setdefault((section, key.casefold()), figure)
     found = {
         section: next((figures[section, k] for k in keys if (section, k) in figures), None)
         for section, keys in _WANTED.items()
@@ -44,7 +45,7 @@ def parse(text: str) -> Reading:
         raise ValueError("no utilisation, power, temperature or memory of a card in it")
     share = found["utilization"]
     return Reading(
-        utilisation_ratio=None if share is None else share / 100,
+        utilisation_ratio=share / 100 if share is not None and 0 <= share <= 100 else None,
         memory_used_bytes=None if used is None else round(used * 2**20),
         memory_total_bytes=None if total is None else round(total * 2**20),
         temperature_c=found["temperature"],

@@ -211,6 +211,7 @@ _FAILED_CALL = re.compile(
     r"NPU function error: (?P<now>[\w:]+)|current working operator name is (?P<before>\w+)"
     r"|current (?P<copies>copy) params"
 )
+_MEANING = re.compile(r"^\[Error\]: *(.+)$", re.MULTILINE)  # of the code, in torch_npu's own words
 
 
 def explained(error: BaseException) -> str:
@@ -219,11 +220,12 @@ def explained(error: BaseException) -> str:
     match = _FAILED_CALL.search(text)
     if match is None:
         return ""
-    code = error_code(error)
+    code, meaning = error_code(error), _MEANING.search(text)
     last = text.splitlines()[-1].strip()
+    words = f"{meaning[1].strip().rstrip('.')}; {last}" if meaning else last
     what = f"{match['now'] or match['before'] or match['copies']} failed"
     number = f" with error {code}" if code else ", which was found later"
-    return f"{what}{number}: {last}"
+    return f"{what}{number}: {words}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -231,6 +231,8 @@ def _cores(node: Node) -> Scalar:
         return written
     if written == "auto":
         raise ValueError("auto stands alone: cores_per_instance: auto")
+    if "|" in written:
+        raise ValueError(f'expected "cube|vector", counts from 1 such as 8|16, found {written!r}')
     if not re.fullmatch(r"[+-]?[0-9.].*", written) or not node.is_plain:
         raise ValueError(f"expected {_wanted('cores_per_instance')}, found {kind_of(node)}")
     return scalars.whole()(node)

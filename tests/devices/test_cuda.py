@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+import autotune
 from autotune.core.errors import TrialCrashed
 from autotune.core.records import Config
 from autotune.devices.base import DeviceInfo, Seat
@@ -43,6 +46,20 @@ def test_what_torch_tells_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda", torch_cuda)
     monkeypatch.setattr("torch.version.cuda", "13.0")
     assert survey()["devices"] == SURVEY["devices"]
+
+
+def test_what_is_asked_of_the_runtime_is_what_torch_has() -> None:
+    sources = [
+        (Path(autotune.__file__).parent / name).read_text()
+        for name in (
+            "devices/torch_accelerator.py", "devices/pipeline.py", "devices/torch_checks.py",
+            "devices/cuda.py", "devices/mlu.py", "workloads/graph.py",
+        )
+    ]  # fmt: skip
+    asked = {name for text in sources for name in re.findall(r"\bruntime\.(\w+)\(", text)}
+    assert {"Stream", "Event", "mem_get_info", "set_stream", "graph"} <= asked
+    of_npus = {"set_stream_limit", "set_device_limit"}
+    assert not [name for name in asked - of_npus if not hasattr(torch.cuda, name)]
 
 
 def found(root: Path) -> DeviceInfo:

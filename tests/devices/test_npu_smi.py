@@ -260,3 +260,16 @@ def test_a_cambricon_card() -> None:
     assert (reading.memory_used_bytes, reading.memory_total_bytes) == (1024 * MB, 24576 * MB)
     with pytest.raises(ValueError, match="of a card"):
         parse_cnmon("cnmon: not found")
+
+
+def test_mutations_of_a_cambricon_card_are_read_or_not_understood() -> None:
+    rng = random.Random(0)
+    understood = 0
+    for _ in range(3000):
+        try:
+            reading = parse_cnmon(_mutated(CARD.replace("37", "9" * rng.randint(1, 500)), rng))
+        except ValueError:
+            continue
+        understood += 1
+        assert reading.utilisation_ratio is None or 0 <= reading.utilisation_ratio <= 1
+    assert understood > 1000

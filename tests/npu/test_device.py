@@ -123,6 +123,11 @@ def test_errors_are_told_apart_by_their_code_and_not_by_stale_words() -> None:
     plain = RuntimeError("NPU function error: aclrtMalloc, error code is 207001\nEL0004 gone")
     assert device.is_out_of_memory(plain) and device.is_out_of_memory(MemoryError())
     assert device.explain(plain) == "aclrtMalloc failed with error 207001: EL0004 gone"
+    told = RuntimeError(
+        "NPU function error: aclrtMemcpy, error code is 507015\nERR00100 PTA call acl api failed\n"
+        "[Error]: The aicore execution is abnormal. \n        Rectify the fault.\nEZ9999: core 3"
+    )
+    assert device.explain(told).endswith("507015: The aicore execution is abnormal; EZ9999: core 3")
     late = RuntimeError("the current copy params are srclen=32.\nERR00100 PTA call\nEE1 link gone")
     assert device.explain(late) == "copy failed, which was found later: EE1 link gone"
     other = ValueError("shape mismatch")
