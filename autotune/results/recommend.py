@@ -124,6 +124,10 @@ def _decide_by_proof(
     if not tried and ranking.best is not None and ranking.best.config != base:
         # Time was left for the baseline alone, which says nothing of the others.
         return _decide_unproven(start, ranking, ranking.best, notes)
+    if not any(record.verdict.outcome.is_measured for record in fresh):
+        # Not even the baseline, which ran before: an accident of that time, not of a configuration.
+        why = (_why_nobody(tried), *fresh[0].verdict.reasons[:1])
+        return replace(start, status="undecided", record=ranking.best, reasons=(*why, *notes))
     start = replace(start, baseline=next((r for r in fresh if r.config == base), ranking.baseline))
     against = {c.config: c for c in start.comparisons if c.reference == base}
     winner, rival = _pick(fresh, against, base, objective)

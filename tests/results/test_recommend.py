@@ -338,6 +338,21 @@ def test_why_nobody_is_recommended_is_told_apart(make_trial: Trial) -> None:
         assert decided.status == "infeasible" and decided.reasons == (words,)
 
 
+def test_a_proof_in_which_nothing_runs_any_more_decides_against_nobody(make_trial: Trial) -> None:
+    """Such as on a device that was lost in between."""
+    records = [make_trial(BASELINE, throughput=100), make_trial(batch(4), throughput=400)]
+    fresh = [
+        make_trial(config, outcome=Outcome.CRASHED, reasons=("the device is lost",))
+        for config in (BASELINE, batch(4))
+    ]
+    decided = decide(rank(records, OBJECTIVE, BASELINE), OBJECTIVE, fresh=fresh)
+    assert decided.status == "undecided"
+    assert decided.record is not None and decided.record.config == batch(4)
+    assert decided.reasons == (
+        "none of the finalists could be measured again", "the device is lost",
+    )  # fmt: skip
+
+
 def test_an_interval_that_says_nothing_is_not_written_out(
     make_trial: Trial, make_comparison: Pairs
 ) -> None:
