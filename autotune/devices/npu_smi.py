@@ -164,14 +164,14 @@ def _keys(lines: Iterable[str]) -> Iterator[Chip]:
     """Lines of "Key : Value"; a chip's figures stand before or behind its "Chip ID"."""
     npu: int | None = None
     figures: dict[str, str] = {}
-    for key, value in [*_pairs(lines), ("NPU ID", "end")]:
+    for key, value in [*_pairs(lines), ("npu id", "end")]:
         # Behind its number the next chip begins with a key that this one had, or with a name.
-        is_next = "Chip ID" in figures and (key in figures or key == "Chip Name")
-        if key == "NPU ID" or is_next:
+        is_next = "chip id" in figures and (key in figures or key == "chip name")
+        if key == "npu id" or is_next:
             if npu is not None and (chip := _of_keys(npu, figures)) is not None:
                 yield chip
             figures = {}
-            npu = _whole(value) if key == "NPU ID" else npu
+            npu = _whole(value) if key == "npu id" else npu
         figures.setdefault(key, value)
 
 
@@ -191,17 +191,16 @@ def _pairs(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
         if _COMMAND.match(line):
             # What follows may be of another question.
             match = re.search(r"-i\s+(\d+)", line)
-            yield ("NPU ID", match.group(1) if match else "end")
+            yield ("npu id", match.group(1) if match else "end")
             continue
         key, colon, value = line.partition(":")
         if colon and key.strip():
-            yield re.sub(r"\([^()]*\)", "", key).strip(), value.strip()
+            yield re.sub(r"\([^()]*\)", "", key).strip().casefold(), value.strip()
 
 
-def _of_keys(npu: int, figures: Mapping[str, str]) -> Chip | None:
-    if figures.get("Chip Name", "").casefold() in _OTHER_CHIPS:
+def _of_keys(npu: int, known: Mapping[str, str]) -> Chip | None:
+    if known.get("chip name", "").casefold() in _OTHER_CHIPS:
         return None
-    known = {key.casefold(): value for key, value in figures.items()}
     capacity = _figure(known.get("hbm capacity", "")) or _figure(known.get("ddr capacity", ""))
     used = known.get("hbm usage rate", "") if _figure(known.get("hbm capacity", "")) else ""
     share = _share(used or known.get("ddr usage rate", "") or known.get("memory usage rate", ""))
@@ -211,7 +210,7 @@ def _of_keys(npu: int, figures: Mapping[str, str]) -> Chip | None:
     return Chip(
         npu=npu,
         chip=_whole(known.get("chip id", "0")) or 0,
-        name=figures.get("Chip Name", ""),
+        name=known.get("chip name", ""),
         reading=Reading(
             utilisation_ratio=_share(known.get("aicore usage rate", "")),
             memory_used_bytes=None if share is None or total is None else round(share * total),
