@@ -11,6 +11,7 @@ import importlib
 import json
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -117,7 +118,10 @@ def _charts(result: StudyResult) -> Iterator[tuple[str, Chart | Lanes]]:
     }
     for diagnosis in result.diagnoses:
         role = "recommended" if diagnosis.config == result.config else "baseline"
-        found[f"time-by-part-{role}"] = shares_chart(diagnosis)
+        shares = shares_chart(diagnosis)
+        if shares is not None:
+            shares = replace(shares, title=f"{shares.title}: {role}")
+        found[f"time-by-part-{role}"] = shares
     return ((name, chart) for name, chart in found.items() if chart is not None)
 
 

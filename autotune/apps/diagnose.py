@@ -134,7 +134,13 @@ def diagnose_profile(path: Path, *, call_count: int | None = None) -> Diagnosed:
         raise UsageError(f"{path}: it tells of no operation; record it with its activities")
     found = replace(diagnose(breakdown, source="files"), files=profile.files)
     notes = profile.unread
-    if profile.is_host:
+    if breakdown.gap_count is None and not profile.totals_s:
+        notes = (
+            "only sums by type of operator are in it: when the device was idle is not known, and "
+            "shares are of the time in which it ran something",
+            *notes,
+        )
+    elif profile.is_host:
         notes = ("no device is in it: the host's operators are read as what computes", *notes)
     return Diagnosed(found=(found,), notes=notes)
 

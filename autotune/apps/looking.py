@@ -23,7 +23,7 @@ from autotune.measure.account import (
 )
 from autotune.measure.profile_files import read_profile
 from autotune.measure.queueing import ServiceTimes, simulate
-from autotune.measure.ratio import geometric_mean, ratio_interval
+from autotune.measure.ratio import ratio_interval
 from autotune.measure.summary import summarise
 from autotune.results.bottleneck import diagnose
 from autotune.results.checking import trial_diagnosis
@@ -39,6 +39,8 @@ MAX_CALLS = 100  # that are recorded
 MAX_RECORDED = 100_000  # operators in a recording, so that its file stays small
 INSPECT_LIMIT_S = 60.0
 ROUNDS = 2  # in which a forecast is checked, both configurations in each
+MAX_ROUNDS = 4  # as long as they disagree
+AGREE = 1.15  # their highest ratio over their lowest at most
 QUEUE_SEED = 0
 
 
@@ -140,13 +142,13 @@ class Looker:
         changed = found.config.changed(**{made.knob: made.after})
         self.view.confirming(f"checking {made.knob}={made.after}")
         try:
-            ratios = [self._ratio(found.config, changed, made, turn) for turn in range(ROUNDS)]
+            ratios = self._ratios(found.config, changed, made)
         except TrialError as error:
             self.view.note(f"{config_text(changed)} could not be tried: {error}")
             return found
         tried = replace(
             made,
-            measured=geometric_mean(ratios),
+            measured=float(np.exp(np.median(np.log(ratios)))),
             measured_ci=ratio_interval(ratios, 0.95) if len(ratios) > 2 else None,
         )
         return replace(found, forecasts=tuple(tried if f is made else f for f in found.forecasts))
@@ -225,6 +227,13 @@ class Looker:
             calls = session.measure(self._plan(Load()))
         alone = Stages.of_samples(calls) if isinstance(calls, Samples) else None
         return alone.cycle_s / plain.cycle_s if alone is not None else None
+
+    def _ratios(self, before: Config, after: Config, made: Forecast) -> list[float]:
+        """How much better it is in each round; further ones while they disagree, as by noise."""
+        ratios = [self._ratio(before, after, made, turn) for turn in range(ROUNDS)]
+        while len(ratios) < MAX_ROUNDS and not max(ratios) <= AGREE * min(ratios):
+            ratios.append(self._ratio(before, after, made, len(ratios)))
+        return ratios
 
     def _ratio(self, before: Config, after: Config, made: Forecast, turn: int) -> float:
         """How much better the changed configuration is, one after the other, in turn first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from autotune.results.lanes import Lanes, Span
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+NAME_CHARS = 34  # on one line
 SYMBOLS_TEXT = "filled: holds its limits; open: undecided; cross: breaks one"
 _SYMBOLS: dict[Look, str] = {"ok": "circle", "unsure": "circle-open", "broken": "x"}
 _COLOURS = {
@@ -93,7 +95,7 @@ def _bars(chart: Lanes) -> go.Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    names = [f"{index}. {html.escape(lane.name)}" for index, lane in enumerate(chart.lanes, 1)]
+    names = [_wrapped(f"{index}. {lane.name}") for index, lane in enumerate(chart.lanes, 1)]
     for name, lane in zip(names, chart.lanes, strict=True):
         for span in lane.spans:
             figure.add_bar(
@@ -111,10 +113,15 @@ def _bars(chart: Lanes) -> go.Figure:
     figure.update_xaxes(
         title=chart.label, tickvals=ticks, ticktext=[chart.tick_text(tick) for tick in ticks]
     )
-    figure.update_yaxes(autorange="reversed")
+    figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(barmode="overlay")
     _title(figure, chart.title, "")
     return figure
+
+
+def _wrapped(name: str) -> str:
+    """A name beside the bars, on several lines if it is long."""
+    return "<br>".join(map(html.escape, textwrap.wrap(name, NAME_CHARS)))
 
 
 def _hover(span: Span, note: str) -> str:

@@ -38,7 +38,8 @@ class Breakdown:
         call_count: Calls (steps) in it. None, here and below: not told.
         busy_s: Time in which the device computed; overlapping operations count once.
         h2d_s, d2h_s, communication_s: The same of these.
-        h2d_alone_s, d2h_alone_s: Of these, the time in which nothing was computed.
+        h2d_alone_s, d2h_alone_s, communication_alone_s: Of these, the time in which nothing was
+            computed.
         h2d_count, d2h_count: Copies. Those whose direction is not told count as to the device.
         gap_count, gap_s: Stretches between computing operations in which nothing was computed.
         idle_s: Of the gaps, the time in which nothing was copied nor communicated either.
@@ -61,6 +62,7 @@ class Breakdown:
     communication_s: float = 0.0
     h2d_alone_s: float = 0.0
     d2h_alone_s: float = 0.0
+    communication_alone_s: float | None = None
     h2d_count: int = 0
     d2h_count: int = 0
     gap_count: int | None = None
@@ -191,6 +193,8 @@ class Forecast:
         knob: The parameter. `before`, `after`: its values.
         gain: Factor by which the metric should improve; above 1 is better.
         metric: throughput, or latency_mean where arrivals decide the throughput.
+        at_most: The formula is a bound, which holds where what runs side by side shares nothing
+            else, such as the memory's bandwidth.
         formula: With the figures put in. `source`: where it is from.
         measured: The factor that was measured, None if it was not. `measured_ci`: its interval.
         trials: Numbers of the two trials that measured it; () if windows side by side did.
@@ -201,6 +205,7 @@ class Forecast:
     after: Scalar
     gain: float
     metric: Literal["throughput", "latency_mean"] = "throughput"
+    at_most: bool = False
     formula: str = ""
     source: str = ""
     measured: float | None = None

@@ -14,7 +14,8 @@ _SECRET_PARAMETER = re.compile(
     r"[^\s&#'\"]*[^\s&#'\":;,.]",
     re.IGNORECASE,
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+# What turns the order of the characters behind it counts too: it would turn a whole page.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:

@@ -273,11 +273,12 @@ def _shared_s(found: Breakdown, recording: Recording, place: Place) -> float | N
 def shares_of(breakdown: Breakdown) -> dict[Part, float]:
     """Of every part the time that would be saved without it, as a share."""
     memory_s = breakdown.busy_s * (breakdown.memory_share or 0.0)
+    between_s = breakdown.communication_alone_s
     seconds: dict[Part, float] = {
         "h2d": breakdown.h2d_alone_s,
         "d2h": breakdown.d2h_alone_s,
         "gaps": breakdown.idle_s - breakdown.host_s,
-        "communication": breakdown.communication_s,
+        "communication": breakdown.communication_s if between_s is None else between_s,
         "host": breakdown.host_s,
         "queue": breakdown.queue_s,
         "memory": memory_s,

@@ -44,6 +44,7 @@ def break_down(profile: Profile, *, call_count: int | None = None) -> Breakdown:
         communication_s=_length(parts["communication"]),
         h2d_alone_s=_length(_without(parts["h2d"], busy)),
         d2h_alone_s=_length(_without(parts["d2h"], busy)),
+        communication_alone_s=_length(_without(parts["communication"], busy)),
         h2d_count=int(profile.of_kind("h2d", "copy").sum()),
         d2h_count=int(profile.of_kind("d2h").sum()),
         gap_count=len(gaps),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from autotune.measure.trace_files import Trace, is_trace, load_json, read_trace
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 2**30
+MAX_LISTED = 10_000  # files in a folder without a profile
 MAX_TABLES = 8  # of operations that are read in search of one with copies
 
 _PACKED = (".csv", ".json", ".tsv", ".txt")
@@ -106,8 +108,24 @@ def read_profile(path: Path) -> Profile:
         known = "kernel_details.csv, op_summary*.csv, step_trace_time.csv, trace_view.json, …"
         if unread:
             raise UsageError(unread[0])
-        raise UsageError(f"{path}: no profile in it; looked for {known}")
+        raise UsageError(f"{path}: no profile in it; looked for {known}{_other_forms(path)}")
     return replace(_together(found), unread=tuple(unread))
+
+
+def _other_forms(path: Path) -> str:
+    """What to do about a profile that is there in a form that is not read; empty: none is."""
+    inside = [path] if path.is_file() else path.rglob("*")
+    names = [file.name for file in itertools.islice(inside, MAX_LISTED)]
+    if any(name.endswith(".db") for name in names):
+        return (
+            "; databases are not read: export as text (msprof --export=on --type=text, or "
+            "export_type text in torch_npu's profiler)"
+        )
+    if any(
+        name.startswith(("PROF_", "FRAMEWORK")) or name.endswith("_ascend_pt") for name in names
+    ):
+        return "; what was recorded has not been analysed yet: msprof --export=on --output=DIR"
+    return ""
 
 
 def _files(directory: Path, unread: list[str]) -> list[Path]:

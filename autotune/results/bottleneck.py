@@ -156,7 +156,8 @@ def _reach_text(knob: str, case: _Case) -> Iterator[str]:
 def _forecast_text(made: Forecast, breakdown: Breakdown) -> str:
     values = [value_text(made.knob, value) for value in (made.before, made.after)]
     change = f"{made.knob} {values[0]} → {values[1]}"
-    effect = f"bring {made.gain:.2f}× the throughput"
+    bound = "at most " if made.at_most else ""
+    effect = f"bring {bound}{made.gain:.2f}× the throughput"
     if made.metric == "latency_mean":
         effect = f"divide the mean latency by {made.gain:.2f}"
     text = f"Next: {change}, which should {effect} ({made.formula}; {made.source})."

@@ -110,7 +110,8 @@ def check_text(made: Forecast) -> str:
     how = f"trials {made.trials[0]} and {made.trials[1]}" if made.trials else "tried side by side"
     held = "as forecast" if made.holds else "not as forecast"
     what = "the throughput" if made.metric == "throughput" else "shorter mean latency"
+    forecast = f"{'at most ' if made.at_most else ''}{made.gain:.2f}×"
     return (
-        f"Checked: {made.knob} {change} brought {made.measured:.2f}× {what}, {made.gain:.2f}× was "
+        f"Checked: {made.knob} {change} brought {made.measured:.2f}× {what}, {forecast} was "
         f"forecast: {held} ({made.error:+.0%}; {how})."
     )

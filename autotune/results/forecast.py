@@ -169,6 +169,7 @@ def _cores(b: Breakdown, config: Config, s: Setting, after: Scalar) -> Forecast 
         before=before,
         after=after,
         gain=b.span_s / cycle_s,
+        at_most=True,
         formula=f"T / (T - B (1 - {units[0]}/{units[1]})), T = {t(b.span_s)}, B = {t(parallel_s)}",
         source="Amdahl 1967",
     )
@@ -205,6 +206,7 @@ def _instance_count(b: Breakdown, config: Config, s: Setting, after: Scalar) -> 
         before=before,
         after=after,
         gain=gain,
+        at_most=s.is_host,
         formula=f"{formula}, T = {t(b.span_s)}, D = {t(demand_s)}",
         source=source,
     )

@@ -10,6 +10,7 @@ from typing import Literal
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from autotune.core.text import clean
 from autotune.results.charts import Chart, draw
 from autotune.results.document import FIRST_ROWS, NARROW, Document, Picture, Say, Section
 from autotune.results.lanes import draw_lanes
@@ -74,8 +75,7 @@ def render(
     say = language(lang)
     document = make_document(result, now_s=now_s, version=version).said(say)
     text = to_markdown(document, say) if form == "md" else _to_html(document, say, lang)
-    # A record may hold what no file can: half of a character, from a program's output.
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return clean(text)  # a record may hold what no file can, from a program's output
 
 
 def _to_html(document: Document, say: Say, lang: str) -> str:

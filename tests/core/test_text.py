@@ -18,6 +18,7 @@ from autotune.core.text import clean, describe, without_secrets
         ("progress 1\rprogress 2\r\nend", "progress 1\nprogress 2\nend"),
         ("lone \ud800 surrogate", "lone \\ud800 surrogate"),
         ("\x1b", ""),
+        ("not \u202eturned\u2066 round", "not turned round"),
     ],
 )
 def test_nothing_is_left_that_a_terminal_or_a_file_would_choke_on(text: str, expected: str) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from autotune.core.diagnosis import Breakdown
+from autotune.core.errors import UsageError
+from autotune.measure.account import shares_of
 from autotune.measure.breakdown import break_down
 from autotune.measure.profile import kind_of
 from autotune.measure.profile_files import read_profile
@@ -187,3 +189,20 @@ def test_a_table_of_the_hosts_calls_is_no_profile_of_the_device(tmp_path: Path) 
     )
     (tmp_path / "op_summary.csv").write_text(op_summary((0, 60, "AI_CORE", "A")))
     assert found_in(tmp_path).kernels[0].name == "A"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("msprof_1.db", "export as text"), ("PROF_1/device_0/data/x.bin", "not been analysed yet")],
+)
+def test_forms_that_are_not_read_are_told_what_to_do(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(UsageError, match=words):
+        read_profile(tmp_path)
+
+
+def test_communication_under_computing_costs_nothing(tmp_path: Path) -> None:
+    rows = ((0, 60, "AI_CORE", "A"), (0, 50, "HCCL", "hcom_allReduce"), (60, 40, "MEMCPY", "HtoD"))
+    (tmp_path / "op_summary.csv").write_text(op_summary(*rows))
+    assert shares_of(found_in(tmp_path))["communication"] == 0.0

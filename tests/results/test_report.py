@@ -110,7 +110,7 @@ def test_every_trial_is_in_the_table_and_every_point_leads_to_its_row(make_study
 def test_names_and_reasons_are_escaped(
     make_study: Make, make_trial: Callable[..., TrialRecord]
 ) -> None:
-    evil = "<script>alert(1)</script>"
+    evil = "<script>alert(1)</script>\x1b[31m\x00\u202e"
     result = make_study(study=evil)
     crash = make_trial(Config(batch_size=3), outcome=Outcome.CRASHED, reasons=(evil,), number=99)
     crash = replace(crash, log_tail=f"</pre>{evil}")
@@ -125,6 +125,7 @@ def test_names_and_reasons_are_escaped(
     )
     assert "<script" not in html
     assert "&lt;script&gt;" in html
+    assert not set("\x1b\x00\u202e") & set(html)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.core.diagnosis import Diagnosis, Forecast
+from autotune.core.outcomes import Outcome
 from autotune.core.records import Config
 from autotune.results import words
 from autotune.results.document import (
@@ -59,7 +60,7 @@ def _blocks(found: Diagnosis, result: StudyResult) -> Iterator[Block]:
     if lanes is not None:
         yield Pictures(pictures=(Picture(title="Share of the time", drawing=lanes, size=BROAD),))
     if found.forecasts:
-        yield _forecasts(found.forecasts[:MAX_FORECASTS])
+        yield _forecasts(found.forecasts[:MAX_FORECASTS], result)
 
 
 def _name(config: Config | None, result: StudyResult) -> str:
@@ -93,7 +94,7 @@ def shares_chart(found: Diagnosis) -> Lanes | None:
     )
 
 
-def _forecasts(forecasts: tuple[Forecast, ...]) -> Table:
+def _forecasts(forecasts: tuple[Forecast, ...], result: StudyResult) -> Table:
     columns = (
         Column(name="parameter", kind="role"),
         Column(name="change"),
@@ -104,24 +105,25 @@ def _forecasts(forecasts: tuple[Forecast, ...]) -> Table:
     )
     rows = tuple(
         Row(
-            cells=tuple(_cells(one)),
+            cells=tuple(_cells(one, result)),
             kind="" if one.holds is None else "ok" if one.holds else "over_limit",
         )
         for one in forecasts
     )
+    limits = " The limits are no part of a forecast." if result.facts.objective.limits else ""
     return Table(
         caption="What a change of one parameter should bring by that, and what it was seen to "
-        "bring where two trials or the proof show it.",
+        f"bring where two trials or the proof show it.{limits}",
         columns=columns,
         rows=rows,
     )
 
 
-def _cells(one: Forecast) -> Iterator[str]:
+def _cells(one: Forecast, result: StudyResult) -> Iterator[str]:
     before, after = (words.value_text(one.knob, value) for value in (one.before, one.after))
     yield Verbatim(one.knob)
     yield Verbatim(f"{before} → {after}")
-    yield words.factor_text(one.gain)
+    yield f"{'≤ ' if one.at_most else ''}{words.factor_text(one.gain)}"
     measured = "" if one.measured is None else words.factor_text(one.measured)
     if one.measured_ci is not None:
         measured += f" ({words.factor_interval_text(one.measured_ci)})"
@@ -129,4 +131,7 @@ def _cells(one: Forecast) -> Iterator[str]:
     yield {True: "came true", False: "off", None: "not measured"}[one.holds]
     quantity = "mean latency" if one.metric == "latency_mean" else "throughput"
     trials = " and ".join(map(str, one.trials))
-    yield f"{quantity}, trials {trials}" if trials else quantity
+    changed = next((r for r in result.records if r.number in one.trials[1:]), None)
+    is_over = changed is not None and changed.verdict.outcome is Outcome.OVER_LIMIT
+    over = "; the changed one is over a limit" if is_over else ""
+    yield f"{quantity}, trials {trials}{over}" if trials else quantity
