@@ -23,13 +23,21 @@ from autotune.core.codec import to_json_dict
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.results.charts import Chart
 from autotune.results.curves import curve, latency_metric, trial_map
+from autotune.results.evidence import measure_command
 from autotune.results.front_view import front_chart
 from autotune.results.lanes import Lanes
 from autotune.results.markdown import escaped
 from autotune.results.sections.bottleneck import shares_chart
 from autotune.results.sections.stages import stages_chart
 from autotune.results.study_result import StudyResult
-from autotune.results.summary import figures, headline, reasons, standing
+from autotune.results.summary import (
+    ORIGIN_NOTICE,
+    figures,
+    headline,
+    reasons,
+    standing,
+    status_meaning,
+)
 from autotune.results.words import config_text
 from autotune.search.artifacts import Artifact, artifact_store, attach
 from autotune.search.reviewed import reviewed
@@ -92,8 +100,16 @@ def note_text(result: StudyResult) -> str:
     """The decision in Markdown."""
     rows = [(f.name, f.figure, f.detail) for f in figures(result)]
     rows += [(name, text, "") for name, text in standing(result)]
+    notice = " ".join(ORIGIN_NOTICE.get(result.facts.origin, ()))
+    record = result.recommendation.record
+    again: list[str] = []
+    if record is not None and result.facts.space_path:
+        again = ["Measure it again:", "", f"    {measure_command(result, record)}", ""]
     lines = [
         f"## {escaped(headline(result))}",
+        *([f"**{escaped(notice)}**", ""] if notice else []),
+        f"*{result.status}*: {escaped(status_meaning(result))}",
+        "",
         *([escaped(config_text(result.config))] if result.config else []),
         "",
         "| | | |",
@@ -102,6 +118,7 @@ def note_text(result: StudyResult) -> str:
         "",
         *(f"- {escaped(reason)}" for reason in reasons(result)),
         "",
+        *again,
         "*Best Trial* is the recommended one; what breaks a limit is marked as infeasible. Beside "
         "each trial are its raw calls and its log. What is written below the line is kept.",
     ]

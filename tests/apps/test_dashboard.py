@@ -122,6 +122,10 @@ def test_the_note_escapes_what_others_have_written(studies: Path) -> None:
     proof = replace(result.recommendation, reasons=(evil,))
     text = note_text(replace(result, recommendation=proof))
     assert "\\<img" in text and "\\[a\\]" in text and "\\|" in text
+    facts = replace(result.facts, origin="simulated", space_path="online.yaml")
+    text = note_text(replace(result, facts=facts))
+    assert "nothing was measured on a device" in text
+    assert "\n    autotune measure --space online.yaml --set" in text
 
 
 @pytest.mark.browser
