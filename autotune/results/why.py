@@ -122,17 +122,18 @@ def _proven(result: StudyResult, winner: Config) -> Iterator[tuple[str, str]]:
     changed = [name for name in after if name in before and before[name] != after[name]]
     pairs = {name: _proof_pair(name, proof, before[name], after[name], winner) for name in changed}
     against = result.recommendation.against_batch_only
-    if against is not None and against.reference in proof and "batch_size" in pairs:
-        pairs["batch_size"] = (result.facts.baseline, against.reference)
+    rival = against.reference if against and {against.reference, winner} <= set(proof) else None
+    if rival is not None and "batch_size" in pairs:
+        pairs["batch_size"] = (result.facts.baseline, rival)
     for name, pair in pairs.items():
         if pair is not None:
             one, two = (words.value_text(name, config.as_dict()[name]) for config in pair)
             ratio, interval = _proof_text(result, *pair)
             yield name, f"{name} {one} → {two}: {ratio} the throughput{interval}."
     others = [name for name in changed if name != "batch_size"]
-    if against is not None and against.reference in proof and len(others) > 1:
-        ratio, interval = _proof_text(result, against.reference, winner)
-        alone = f"batch_size={against.reference.batch_size}"
+    if rival is not None and len(others) > 1:
+        ratio, interval = _proof_text(result, rival, winner)
+        alone = f"batch_size={rival.batch_size}"
         yield (
             ALL_ELSE,
             f"All changes beside the batch size together: {ratio} the throughput of {alone} "
