@@ -82,7 +82,7 @@ class LiveView(View):
         self._last: deque[TrialRecord] = deque(maxlen=LAST_SHOWN)
         self._standing = Standing(done=0, total=0)
         self._now = ""
-        self._since_s = time.monotonic()
+        self._since_s = self._stood_s = time.monotonic()
         self._drawn: list[int] = []
 
     def __enter__(self) -> LiveView:
@@ -117,17 +117,20 @@ class LiveView(View):
         self._doing(text)
 
     def trial_started(self, number: int, config: Config, standing: Standing) -> None:
-        self._standing = standing
+        self._stand(standing)
         names = searched(self._facts) if self._facts else None
         name = trial_name(number, standing.done + 1, standing.total)
         self._doing(f"{name}: {config_text(config, names)}")
 
     def trial_finished(self, record: TrialRecord, standing: Standing) -> None:
-        self._standing = standing
+        self._stand(standing)
         self._last.append(record)
 
     def confirming(self, text: str) -> None:
         self._doing(text)
+
+    def _stand(self, standing: Standing) -> None:
+        self._standing, self._stood_s = standing, time.monotonic()
 
     def _doing(self, text: str) -> None:
         self._now, self._since_s = clean(text), time.monotonic()
@@ -163,7 +166,8 @@ class LiveView(View):
         if standing.total:
             head = f"{standing.done} of {standing.total} trials"
             if standing.left_s is not None:
-                head += f", {format_duration(standing.left_s)} left at most"
+                left_s = max(standing.left_s - (time.monotonic() - self._stood_s), 0.0)
+                head += f", {format_duration(round(left_s))} left at most"
             room = self._console.width - len(head) - 2
             if room >= BAR_WIDTHS[0]:
                 width = min(room, BAR_WIDTHS[1])
@@ -178,7 +182,7 @@ class LiveView(View):
         table.add_row(Text("now", "bold"), Text(f"({elapsed_s:.0f} s) {self._now}"))
         for record in reversed(self._last):
             style = "dim" if str(record.verdict.outcome) == "ok" else "yellow"
-            table.add_row("", Text(trial_line(record, names), style))
+            table.add_row(Text(f"#{record.number}", style), Text(trial_line(record, names), style))
         yield table
 
 

@@ -70,6 +70,19 @@ def test_nothing_is_cut_off_and_trials_have_their_number(width: int) -> None:
     assert "…" not in text
     assert words.count("micro_batch_count=1") == 3
     assert re.search(r"now +\(\d s\) trial  8 \( 8 of 24\): batch_size=64", text)
+    assert f"#{RECORD.number} " in text
+
+
+def test_the_time_that_is_left_runs_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("autotune.apps.terminal.time.monotonic", lambda: now[0])
+    screen = Screen(120)
+    with LiveView(screen.console) as view:
+        view.resolved(FACTS)
+        view.trial_finished(RECORD, Standing(done=8, total=8, left_s=30.0))
+        view.confirming("round 1")
+        now[0] += 12.0
+        assert "18.0 s left at most" in plain(screen.draw(view))
 
 
 def test_a_picture_that_a_narrower_terminal_has_broken_is_wiped_as_a_whole() -> None:
