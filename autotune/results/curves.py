@@ -164,8 +164,8 @@ def instances_text(count: int) -> str:
 
 
 def figure(record: TrialRecord, metric: str) -> float | None:
-    """A metric's value, None if it is unknown or no positive number."""
-    if record.measurement is None:
+    """A metric's value, None if it is unknown or no positive number, or of wrong answers."""
+    if record.measurement is None or not record.verdict.outcome.is_measured:
         return None
     value = getattr(record.measurement, METRICS[metric].field)
     return float(value) if value is not None and 0 < value < math.inf else None

@@ -366,3 +366,21 @@ def test_the_command_to_repeat_it_has_what_the_study_was_run_with(make_study: Ma
     text = page_of(replace(result, facts=facts, recommendation=changed)).text
     assert "autotune measure --space online.yaml --set limits.power=9W --set batch_size=" in text
     assert "--set 'params.onnxruntime.arena=a b'" in text
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_whatever_a_measured_finalist_ended_as_the_page_is_written(
+    outcome: Outcome, make_study: Make
+) -> None:
+    result = make_study()
+    ended = Verdict(outcome=outcome, reasons=("why",))
+    last, second = result.recommendation.confirmations[-1], result.records[1]
+    proof = tuple(
+        replace(r, verdict=ended) if r is last else r for r in result.recommendation.confirmations
+    )
+    changed = replace(
+        result,
+        records=tuple(replace(r, verdict=ended) if r is second else r for r in result.records),
+        recommendation=replace(result.recommendation, confirmations=proof),
+    )
+    assert "why" in page_of(changed).text

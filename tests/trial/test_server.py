@@ -18,8 +18,9 @@ from autotune.core.objective import Goal, Limit, Objective
 from autotune.core.outcomes import Outcome
 from autotune.core.records import Config, GroupSpec, Load, Plan, Samples, Window, WorkloadSpec
 from autotune.measure.judge import judge
+from autotune.measure.requests import TOO_MANY
 from autotune.measure.summary import summarise
-from autotune.trial.rate_search import rate_goal, search_rate
+from autotune.trial.rate_search import RateSearch, rate_goal, search_rate
 from autotune.trial.session import Launcher, open_session
 from autotune.workloads import check_workload
 
@@ -178,3 +179,22 @@ def test_the_rate_that_a_server_holds_is_found_without_seeing_its_queue(launcher
     assert found.verdict.outcome is Outcome.UNDECIDED  # an estimate; only a proof shows it
     assert found.measurement.latency_p99_s is not None
     assert "latency_p99_s" not in found.measurement.estimated
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome"), [(TOO_MANY, Outcome.UNDECIDED), ("status 500", Outcome.WRONG_OUTPUT)]
+)
+def test_a_rate_beyond_the_servers_is_no_wrong_answer(
+    what: str, outcome: Outcome, launcher: Launcher
+) -> None:
+    objective = Objective(
+        name="o", load=Load(kind="poisson"), limits=(Limit(metric="latency_p99", bound=0.2),)
+    )
+    goal = rate_goal(Config(), objective, window_s=1.0, seed=0, in_server=True)
+    search = RateSearch(goal=replace(goal, proves=False), objective=objective)
+    with open_session(spec("good", "0.005", "4"), launcher, timeout_s=30.0) as session:
+        while (plan := search.plan) is not None:
+            search.measure(session, plan)
+    last = max(search.measured)
+    search.measured[last] = replace(search.measured[last], failures={what: 1000})
+    assert search.result().verdict.outcome is outcome
