@@ -19,6 +19,8 @@ def main() -> None:
     """Entry point."""
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+        signal.signal(signal.SIGHUP, _leave)
     from autotune.cli import main as start
 
     start()

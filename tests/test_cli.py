@@ -367,7 +367,7 @@ def test_a_repaired_journal_is_said_aloud(place: Path) -> None:
 # --- signals and pipes -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_at_once_and_says_how_to_go_on(
     number: signal.Signals, place: Path
 ) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from autotune.apps.store import FACTS, load_stored
 from autotune.core.codec import from_json_dict
 from autotune.core.errors import UsageError
+from autotune.core.text import MASK
 from autotune.results.study_result import StudyFacts
+from autotune.space.command import words_of
 from autotune.space.loader import load_space, load_text
 from autotune.space.search_space import SearchSpace
 from autotune.space.shipped import find_shipped
@@ -45,7 +47,12 @@ def space_of(
     if FACTS not in attributes:
         raise UsageError(f"study {target!r} was begun but holds nothing yet; name its space file")
     facts = from_json_dict(StudyFacts, attributes[FACTS])
-    return load_text(stored.space_text, facts.space_path, [*overrides, *_own(target, stored.url)])
+    space = load_text(stored.space_text, facts.space_path, [*overrides, *_own(target, stored.url)])
+    if any(MASK in word for word in words_of(space.workload)):
+        raise UsageError(
+            f"study {target!r} keeps no secrets, and its command has one: name its space file"
+        )
+    return space
 
 
 def _is_space_file(target: str) -> bool:

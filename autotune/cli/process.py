@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cli.output import json_said, print_interrupted
-from autotune.core.text import clean, without_secrets
+from autotune.core.text import keepable
 
 EXIT_OK, EXIT_NOTHING, EXIT_INTERRUPTED = 0, 1, 130
 
@@ -24,7 +24,7 @@ def guarded(body: Callable[[], int], closed_pipe: int, *, as_json: bool) -> int:
     debug = os.environ.get("AUTOTUNE_DEBUG") == "1"
     logging.getLogger("autotune").addHandler(_Warnings(logging.WARNING))
     if debug:
-        logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+        logging.basicConfig(level=logging.DEBUG, handlers=[_Everything()])
     try:
         try:
             _on_signals(_interrupt)
@@ -34,10 +34,10 @@ def guarded(body: Callable[[], int], closed_pipe: int, *, as_json: bool) -> int:
             _on_signals(signal.SIG_IGN)  # how this ends is settled; a late signal changes nothing
     except AutotuneError as error:
         if debug:
-            traceback.print_exc()
-        print(clean(without_secrets(f"autotune: {error}")), file=sys.stderr)
+            print(keepable(traceback.format_exc()), file=sys.stderr)
+        print(keepable(f"autotune: {error}"), file=sys.stderr)
         if log_tail := getattr(error, "log_tail", ""):
-            print(clean(without_secrets(log_tail.rstrip())), file=sys.stderr)
+            print(keepable(log_tail.rstrip()), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("autotune: interrupted", file=sys.stderr)
@@ -49,7 +49,7 @@ def guarded(body: Callable[[], int], closed_pipe: int, *, as_json: bool) -> int:
         return closed_pipe
     except OSError as error:  # such as a full disk behind the output
         if debug:
-            traceback.print_exc()
+            print(keepable(traceback.format_exc()), file=sys.stderr)
         where = f"{error.filename}: " if error.filename else ""
         print(f"autotune: {where}{error.strerror or error}", file=sys.stderr)
         flush_stdout()
@@ -61,20 +61,42 @@ class _Warnings(logging.Handler):
     """Prints the libraries' warnings; `sys.stderr` is looked up anew, a live view replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(
-            clean(without_secrets(f"autotune: {record.getMessage()}")), file=sys.stderr, flush=True
-        )
+        print(keepable(f"autotune: {record.getMessage()}"), file=sys.stderr, flush=True)
 
 
-def _interrupt(_number: int, _frame: object) -> None:
-    """End in good order at the first signal; a second one kills at once."""
+class _Everything(logging.StreamHandler[Any]):
+    """Prints what libraries log for whoever looks for a fault, secrets apart."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return keepable(super().format(record))
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    """End in good order at the first signal; a second one kills at once.
+
+    A terminal that is closed says so twice: itself, and by its shell.
+    """
     _on_signals(signal.SIG_DFL)
+    if number == signal.SIGHUP:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        _leave_closed_terminal()
     raise KeyboardInterrupt
 
 
 def _on_signals(action: Callable[[int, Any], None] | signal.Handlers) -> None:
-    signal.signal(signal.SIGTERM, action)
-    signal.signal(signal.SIGINT, action)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # `nohup` ignores a hangup for whatever it starts.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, action)
+
+
+def _leave_closed_terminal() -> None:
+    """Put the null device where a terminal was that takes nothing any more."""
+    for fd in (1, 2):
+        try:
+            os.write(fd, b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
 
 
 def open_streams() -> None:

@@ -54,7 +54,7 @@ def parse_quantity(text: object, kind: str) -> float:
     units = UNITS_BY_KIND[kind]
     if isinstance(text, bool) or not isinstance(text, (str, int, float)):
         raise ValueError(f"expected a {kind} such as {_EXAMPLE[kind]}, found {text!r}")
-    match = _QUANTITY.fullmatch(str(text))
+    match = _QUANTITY.fullmatch(str(text).replace("\u03bc", "\u00b5"))  # the letter for the sign
     if match is None:
         raise ValueError(f"expected a {kind} such as {_EXAMPLE[kind]}, found {text!r}")
     number, unit = float(match.group(1)), match.group(2)

@@ -42,11 +42,13 @@ PINNED_ENVIRONMENT: dict[str, str] = {
 CORES_RULE = "cores_per_instance == 'all' or instance_count * cores_per_instance <= core_count"
 """Cores are bound, so there must be enough of them; instances on "all" cores share them."""
 
-_OUT_OF_MEMORY = re.compile(
-    r"DefaultCPUAllocator|not enough memory|out of memory|cannot allocate memory"
-    r"|failed to allocate|bad_alloc|bad allocation|BFCArena|BFC Arena",
+OUT_OF_MEMORY = re.compile(
+    r"DefaultCPUAllocator|(?:not enough|insufficient) memory|cannot allocate memory|MemoryError"
+    r"|out[ _]?of[ _]?(?:host[ _]|device[ _])?memory|bad_alloc|bad allocation|BFC ?Arena"
+    r"|(?:failed|unable) to allocate(?! (?:an? )?(?:address|port))|_ALLOC_FAILED|\bEL0004\b",
     re.IGNORECASE,
 )
+"""How libraries and runtimes say that an allocation failed, whichever memory it was of."""
 
 
 class CpuKind:
@@ -119,7 +121,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
-    return isinstance(error, Exception) and _OUT_OF_MEMORY.search(describe(error)) is not None
+    return isinstance(error, Exception) and OUT_OF_MEMORY.search(describe(error)) is not None
 
 
 class CpuDevice:

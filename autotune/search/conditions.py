@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.core.objective import METRICS, Objective
 from autotune.core.records import FILE_RUNTIMES, WorkloadSpec
+from autotune.core.text import without_secrets
 from autotune.core.units import format_quantity
 from autotune.devices.base import DeviceInfo
 from autotune.space.command import words_of
@@ -41,7 +42,7 @@ def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
     workload, trial = space.workload, space.trial
     versions = {**_runtime_versions(space), **info.versions}
     window = f"{trial.duration_s:g} s" if trial.duration_s else f"{trial.iterations} iterations"
-    return {
+    found = {
         "workload": " ".join(part for part in (workload.kind, _model(workload)) if part),
         "precision": workload.precision,
         "inputs": "; ".join(map(str, workload.inputs)),
@@ -57,13 +58,14 @@ def fingerprint_of(space: SearchSpace, info: DeviceInfo) -> dict[str, str]:
         "python": platform.python_version(),
         **{f"{VERSION}{name}": text for name, text in sorted(versions.items())},
     }
+    return {name: without_secrets(text) for name, text in found.items()}
 
 
 def is_same(name: str, old: str | None, new: str | None) -> bool:
     """Whether a condition has not changed; a version that nobody kept may have been any."""
     if name.startswith(VERSION) and not (old and new):
         return True
-    return (old or "") == (new or "")
+    return without_secrets(old or "") == without_secrets(new or "")
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

@@ -251,19 +251,26 @@ def failed_alike(records: Sequence[TrialRecord]) -> bool:
 
 @contextlib.contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does; without effect outside the main thread."""
+    """Let SIGTERM end the run as Ctrl-C does; without effect outside the main thread.
+
+    A hangup too, unless somebody has seen to it: the command line, or `nohup`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt("SIGTERM")
+    def interrupt(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, action in before.items():
+            signal.signal(number, action)
 
 
 def worker_name(info: DeviceInfo) -> str:

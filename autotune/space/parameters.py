@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
 from autotune.core.records import DIMENSIONS, Scalar
+from autotune.core.text import is_secret
 from autotune.space import scalars
 from autotune.space.rules import DEFAULTS
 from autotune.space.search_space import LOG_PARAMETERS, Parameter, sorted_choices
@@ -55,6 +56,7 @@ def read_parameters(
         if name not in known and free_names is not None and not _is_environment(name):
             hint = scalars.nearest(name, (*known, "env.NAME"))
             raise Refused(f"unknown parameter '{shown(name)}'; {hint}", name)
+        _refuse_secret(name, value)
         try:
             params.append(read_parameter(name, value, further))
         except Refused as error:
@@ -62,6 +64,16 @@ def read_parameters(
         except ValueError as error:
             raise Refused(str(error), name) from None
     return tuple(params)
+
+
+def _refuse_secret(name: str, node: Node) -> None:
+    items = node.value if isinstance(node.value, list) else [node]
+    if name.startswith("env.") and any(is_secret(name, str(item.value or "")) for item in items):
+        raise Refused(
+            "a parameter is kept in every record, so it is no place for a secret; set the "
+            "variable where autotune is started: trials inherit it",
+            name,
+        )
 
 
 def with_defaults(params: tuple[Parameter, ...]) -> tuple[Parameter, ...]:

@@ -20,7 +20,7 @@ from autotune.core.clock import Clock, MonotonicClock
 from autotune.core.diagnosis import Inspection
 from autotune.core.errors import AutotuneError, CompileError, OutOfMemory, TrialCrashed
 from autotune.core.records import Answers, GroupSpec, InstanceFacts, Plan, Samples
-from autotune.core.text import clean, describe
+from autotune.core.text import describe, keepable
 from autotune.devices import framework_device, open_device
 from autotune.devices.base import Device, Seat, Staging
 from autotune.devices.cpu import is_out_of_memory
@@ -432,7 +432,7 @@ def _report(
     no_memory = process is not None and process.is_out_of_memory(error)
     # What a compiler or a capture ended in may be that: a smaller batch would do.
     if isinstance(error, AutotuneError) and not (no_memory and isinstance(error, CompileError)):
-        failure = messages.Failed(type(error).__name__, clean(str(error)))
+        failure = messages.Failed(type(error).__name__, keepable(str(error)))
     elif no_memory:
         failure = messages.Failed(OutOfMemory.__name__, reason)
     else:

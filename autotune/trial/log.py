@@ -6,7 +6,7 @@ import os
 import select
 import threading
 
-from autotune.core.text import clean
+from autotune.core.text import keepable
 
 MAX_LOG_BYTES = 64 * 1024
 TAIL_LINES = 40
@@ -34,7 +34,7 @@ class LogPipe:
     @property
     def tail(self) -> str:
         """The last lines printed so far."""
-        lines = clean(bytes(self._data).decode("utf-8", errors="replace")).splitlines()
+        lines = keepable(bytes(self._data).decode("utf-8", errors="replace")).splitlines()
         return "\n".join(lines[-TAIL_LINES:])
 
     def close(self) -> None:

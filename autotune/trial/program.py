@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.core.errors import AutotuneError
 from autotune.core.records import GroupSpec
-from autotune.core.text import clean
+from autotune.core.text import keepable
 from autotune.trial import messages
 from autotune.trial.channel import Channel
 from autotune.workloads import WORKLOADS, load_workload
@@ -33,7 +33,7 @@ def serve_program(channel: Channel, spec: GroupSpec) -> None:
             try:
                 result = report(spec, request.plan)
             except AutotuneError as error:
-                channel.send(messages.Failed(type(error).__name__, clean(str(error))))
+                channel.send(messages.Failed(type(error).__name__, keepable(str(error))))
                 return
             channel.send(messages.Measured(result))
         else:

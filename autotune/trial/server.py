@@ -10,7 +10,7 @@ from typing import Any
 from autotune.core.clock import Clock, MonotonicClock
 from autotune.core.errors import AutotuneError, WrongOutput
 from autotune.core.records import GroupSpec, InstanceFacts, Load, Plan, Samples, Window
-from autotune.core.text import clean
+from autotune.core.text import keepable
 from autotune.measure.requests import ServedWindow, new_loop, run_windows, to_samples, watched
 from autotune.trial import messages
 from autotune.trial.channel import Channel
@@ -61,7 +61,7 @@ def serve_server(channel: Channel, spec: GroupSpec) -> None:
             else:
                 break
     except AutotuneError as error:
-        channel.send(messages.Failed(type(error).__name__, clean(str(error))))
+        channel.send(messages.Failed(type(error).__name__, keepable(str(error))))
     finally:
         if server is not None:
             server.stop()

@@ -21,7 +21,8 @@ from pathlib import Path
 from autotune.core.errors import OutOfMemory, TrialCrashed, TrialError, TrialKilled, UsageError
 from autotune.core.lifetime import die_with_parent
 from autotune.core.records import Config, GroupSpec, Plan, Reported, Scalar, WorkloadSpec
-from autotune.core.text import clean
+from autotune.core.text import keepable, without_secrets
+from autotune.devices.cpu import OUT_OF_MEMORY
 from autotune.space.command import fill, placeholders, words_of
 from autotune.workloads.command_output import read_figures
 from autotune.workloads.noise import read_noise
@@ -35,9 +36,6 @@ TAIL_LINES = 20
 POLL_S = 0.05
 DRAIN_S = 0.5  # for what is still in the pipes once the program has ended
 KILLED_STATUS = 128 + signal.SIGKILL  # what shells and containers say of a program that was killed
-_OUT_OF_MEMORY = re.compile(
-    r"out of memory|OutOfMemory|bad_alloc|cannot allocate memory|\bEL0004\b", re.IGNORECASE
-)
 _MODEL_FILE = re.compile(r"\.(?:om|onnx|engine|plan|mindir|ms|xml|pt)$")
 
 
@@ -107,7 +105,7 @@ def report(spec: GroupSpec, plan: Plan) -> Reported:
     process = start(words, spec, environment)
     output, errors = _read(process)
     text = f"{errors}\n{output}"
-    tail = "\n".join(clean(text).strip().splitlines()[-TAIL_LINES:])
+    tail = "\n".join(keepable(text).strip().splitlines()[-TAIL_LINES:])
     try:
         if process.returncode:
             raise ended_badly(process.returncode, text)
@@ -150,10 +148,11 @@ def _values(spec: GroupSpec, plan: Plan) -> dict[str, Scalar]:
 def command_line(
     spec: GroupSpec, values: Mapping[str, Scalar]
 ) -> tuple[list[str], str, dict[str, str]]:
-    """The words of a command with the values in them, the line to type, and the environment."""
+    """The words of a command with the values in them, the line to show, and the environment."""
     is_shell = bool(spec.workload.options.get("shell"))
     words = fill(_words(spec.workload), values, quote=is_shell)
-    return words, words[0] if is_shell else shlex.join(words), _environment(spec.config)
+    line = without_secrets(words[0] if is_shell else shlex.join(words))
+    return words, line, _environment(spec.config)
 
 
 def start(
@@ -230,9 +229,9 @@ def ended_badly(status: int, text: str, what: str = "the program") -> TrialError
     Args:
         text: What it printed.
     """
-    lines = clean(text).strip().splitlines()
+    lines = keepable(text).strip().splitlines()
     last = f": {lines[-1].strip()[:300]}" if lines else ""
-    if _OUT_OF_MEMORY.search(text):
+    if OUT_OF_MEMORY.search(text):
         return OutOfMemory(f"{what} ran out of memory{last}")
     if status in (-signal.SIGKILL, KILLED_STATUS):
         return TrialKilled(f"{what} was killed by SIGKILL{last}", signal_name="SIGKILL")

@@ -24,7 +24,7 @@ from pathlib import Path
 from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.errors import UnavailableError, UsageError
 from autotune.core.records import FILE_RUNTIMES, InputSpec, WorkloadSpec
-from autotune.core.text import clean
+from autotune.core.text import keepable
 from autotune.workloads import torch_module, user_code
 from autotune.workloads.base import Limits
 from autotune.workloads.graph_inputs import BatchInputs, batch_inputs
@@ -281,7 +281,7 @@ def _run_exporter(request: Request) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     if process.returncode:
-        lines = clean(printed.decode("utf-8", "replace")).strip().splitlines()
+        lines = keepable(printed.decode("utf-8", "replace")).strip().splitlines()
         reason = lines[-1] if lines else f"exit status {process.returncode}"
         what = "built" if request.inputs_only else f"exported to ONNX for {spec.kind}"
         raise UsageError(

@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from autotune.core.errors import UnavailableError
 from autotune.core.requests import Answer
-from autotune.core.text import clean, describe
+from autotune.core.text import describe, keepable
 from autotune.workloads.payloads import Payload
 
 MAX_ANSWER_BYTES = 64 * 2**20
-MAX_LINE_BYTES = 2**20  # of a stream
+MAX_LINE_BYTES = 2**20  # of an event of a stream
+MAX_TOKENS = 10**9  # of an answer
 MAX_QUOTED = 100
 DONE = b"[DONE]"
 STREAM = "text/event-stream"
+NO_JSON = "an event is no JSON"
+BOM = b"\xef\xbb\xbf"
+TEXT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
+"""Of an event's `delta`: what a model may write."""
+
+_END_OF_LINE = re.compile(rb"\r\n|\n|\r")
 
 
 class HttpClient:
@@ -103,7 +111,7 @@ def import_aiohttp() -> Any:
 
 
 def _failed(error: str) -> Answer:
-    return Answer(time.monotonic(), " ".join(clean(error).split()) or "unknown failure")
+    return Answer(time.monotonic(), " ".join(keepable(error).split()) or "unknown failure")
 
 
 async def _quoted(response: Any) -> str:
@@ -126,7 +134,7 @@ async def _streamed(response: Any) -> Answer:
 
     Tokens are counted by the server's own word (`usage`), else each event with text is one.
     """
-    if not response.headers.get("content-type", "").startswith(STREAM):
+    if not response.headers.get("content-type", "").lower().startswith(STREAM):
         return _failed("the answer is no stream of events: " + await _quoted(response))
     first_s = last_s = math.nan
     events = tokens = size = 0
@@ -137,7 +145,7 @@ async def _streamed(response: Any) -> Answer:
         if data == DONE:
             if not events:
                 return _failed("the stream had no token")
-            return Answer(last_s, "", first_s, max(tokens, events) if tokens == 0 else tokens)
+            return Answer(last_s, "", first_s, tokens or events)
         text, told, error = read_event(data)
         if error:
             return _failed(error)
@@ -149,18 +157,69 @@ async def _streamed(response: Any) -> Answer:
     return _failed("the stream broke off before [DONE]")
 
 
-async def _events(response: Any) -> Any:
+async def _events(response: Any) -> AsyncIterator[bytes]:
     """The data of every event; lines of other fields and comments are passed over."""
-    rest = b""
+    reader = EventReader()
     async for data in response.content.iter_any():
-        *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > MAX_LINE_BYTES:
-            raise ValueError(f"a line of the stream is above {MAX_LINE_BYTES} bytes")
+        for event in reader.feed(data):
+            yield event
+    for event in reader.end():
+        yield event
+
+
+class EventReader:
+    """Server-sent events out of the pieces in which they come.
+
+    A line ends with any of the three ends of lines. Lines of data belong to one event up to an
+    empty line; servers that leave that out are understood where a line is a whole by itself.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._skips_newline = False
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The events that this piece ends.
+
+        Raises:
+            ValueError: A line or an event is beyond `MAX_LINE_BYTES`.
+        """
+        if self._skips_newline:  # the second half of an end of line
+            piece = piece.removeprefix(b"\n")
+        self._skips_newline = piece.endswith(b"\r") or (self._skips_newline and not piece)
+        *lines, self._rest = _END_OF_LINE.split(self._rest + piece)
         for line in lines:
-            if line.startswith(b"data:"):
-                yield line[5:].strip()
-    if rest.startswith(b"data:"):
-        yield rest[5:].strip()
+            yield from self._line(line)
+        if len(self._rest) + self._size > MAX_LINE_BYTES:
+            raise ValueError(f"an event of the stream is above {MAX_LINE_BYTES} bytes")
+
+    def end(self) -> Iterator[bytes]:
+        """What the last piece left open."""
+        yield from self._line(self._rest)
+        yield from self._taken()
+
+    def _line(self, line: bytes) -> Iterator[bytes]:
+        if not line:
+            yield from self._taken()
+        name, _, value = line.removeprefix(BOM).partition(b":")
+        if name == b"data":
+            value = value.strip()
+            begins = value.startswith(b"{") or value == DONE
+            if self._data and begins and _is_whole(b"\n".join(self._data)):
+                yield from self._taken()
+            self._data.append(value)
+            self._size += len(value)
+
+    def _taken(self) -> Iterator[bytes]:
+        if self._data:
+            data, self._data, self._size = b"\n".join(self._data), [], 0
+            yield data
+
+
+def _is_whole(data: bytes) -> bool:
+    return data == DONE or not read_event(data)[2].startswith(NO_JSON)
 
 
 def read_event(data: bytes) -> tuple[bool, int, str]:
@@ -168,7 +227,7 @@ def read_event(data: bytes) -> tuple[bool, int, str]:
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
-        return False, 0, f"an event is no JSON: {data[:MAX_QUOTED].decode(errors='replace')}"
+        return False, 0, f"{NO_JSON}: {data[:MAX_QUOTED].decode(errors='replace')}"
     if not isinstance(event, Mapping):
         return False, 0, "an event is no JSON object"
     if event.get("error"):
@@ -176,6 +235,8 @@ def read_event(data: bytes) -> tuple[bool, int, str]:
     usage, choices = event.get("usage"), event.get("choices")
     told = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
     count = told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else 0
+    if count > MAX_TOKENS:
+        return False, 0, f"the stream tells of more than {MAX_TOKENS} tokens"
     has_text = any(_has_text(choice) for choice in choices) if isinstance(choices, list) else False
     return has_text, count, ""
 
@@ -185,5 +246,5 @@ def _has_text(choice: object) -> bool:
         return False
     delta = choice.get("delta")
     if isinstance(delta, Mapping):
-        return bool(delta.get("content") or delta.get("reasoning_content"))
+        return any(delta.get(key) for key in TEXT_KEYS)
     return bool(choice.get("text"))

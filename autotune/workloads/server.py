@@ -6,8 +6,8 @@ What is sent to it is another matter: `http_client` and `measure.requests`.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from autotune.core.errors import TrialCrashed, TrialError, TrialTimeout, UsageError
 from autotune.core.records import GroupSpec, Scalar, WorkloadSpec
-from autotune.core.text import clean
+from autotune.core.text import keepable
 from autotune.space.command import fill
 from autotune.workloads import command
 from autotune.workloads.http_client import HttpClient, import_aiohttp
@@ -30,7 +30,9 @@ POLL_S = 0.05
 PROBE_LIMIT_S = 2.0  # for one look whether it is ready
 KILL_WAIT_S = 5.0
 MAX_OUTPUT_BYTES = 64 * 1024
+MAX_STATUS_BYTES = 1024  # of the first line of an answer
 PR_SET_CHILD_SUBREAPER = 36
+_STATUS = re.compile(rb"HTTP/[0-9.]+ +([0-9]{3})\b")
 
 
 def check(spec: WorkloadSpec) -> None:
@@ -180,7 +182,7 @@ class ServerProcess:
         return bytes(self._kept).decode("utf-8", errors="replace")
 
     def _last_line(self) -> str:
-        lines = clean(self._text()).strip().splitlines()
+        lines = keepable(self._text()).strip().splitlines()
         return f": {lines[-1].strip()[:300]}" if lines else ""
 
 
@@ -227,18 +229,38 @@ def _address(url: str) -> tuple[str, int]:
 
 
 def _not_ready(host: str, port: int, path: str) -> str:
-    """Why it is not ready; empty if it is."""
+    """Why it is not ready; empty if it is. A look takes `PROBE_LIMIT_S` at most."""
     if not path:
         return "" if is_taken(host, port) else "nothing listens there"
-    connection = http.client.HTTPConnection(host, port, timeout=PROBE_LIMIT_S)
+    until_s = time.monotonic() + PROBE_LIMIT_S
+    name = f"[{host}]" if ":" in host else host
+    asked = f"GET {path} HTTP/1.1\r\nHost: {name}:{port}\r\nConnection: close\r\n\r\n"
     try:
-        connection.request("GET", path)
-        status = connection.getresponse().status
-        return "" if 200 <= status < 300 else f"it answers {status}"
-    except (OSError, http.client.HTTPException) as error:
+        with socket.create_connection((host, port), PROBE_LIMIT_S) as connection:
+            connection.sendall(asked.encode())
+            status = _STATUS.match(_first_line(connection, until_s))
+    except OSError as error:
         return str(error) or type(error).__name__
-    finally:
-        connection.close()
+    if status is None:
+        return "its answer is no HTTP"
+    return "" if status.group(1).startswith(b"2") else f"it answers {status.group(1).decode()}"
+
+
+def _first_line(connection: socket.socket, until_s: float) -> bytes:
+    """The first line of an answer, however slowly it comes.
+
+    Raises:
+        OSError: It was not there in time, or the connection broke.
+    """
+    data = b""
+    while b"\n" not in data and len(data) < MAX_STATUS_BYTES:
+        if (left_s := until_s - time.monotonic()) <= 0:
+            raise TimeoutError("timed out")
+        connection.settimeout(left_s)
+        if not (piece := connection.recv(MAX_STATUS_BYTES)):
+            break
+        data += piece
+    return data
 
 
 # --- processes ---------------------------------------------------------------------------------

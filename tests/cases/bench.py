@@ -18,6 +18,10 @@ def main(mode: str, batch_size: int) -> None:
         sys.exit("RuntimeError: device is out of memory")
     elif mode == "import":
         sys.exit("ModuleNotFoundError: No module named 'mine'")
+    elif mode == "allocate":
+        sys.exit("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 3.64 TiB")
+    elif mode == "secret":
+        sys.exit(f"no access with {os.environ['SOME_TOKEN']}")
     elif mode == "partial":
         del figures["latency_p99_ms"]
     elif mode == "nan" and batch_size == 4:

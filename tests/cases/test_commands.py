@@ -28,12 +28,15 @@ confirm: false
 FAULTS = {
     ("killed", 4): ("crashed", "killed by SIGSEGV"),
     ("memory", 4): ("oom", "ran out of memory"),
+    ("allocate", 1): ("oom", "ran out of memory"),
+    ("secret", 1): ("crashed", "exit status 1: no access with ***"),
     ("import", 1): ("crashed", "exit status 1: ModuleNotFoundError: No module named 'mine'"),
     ("partial", 1): ("wrong_output", "expected metric latency_p99"),
     ("nan", 4): ("wrong_output", "throughput_items_per_s is nan"),
     ("negative", 4): ("wrong_output", "throughput_items_per_s is -5"),
     ("hang", 4): ("timeout", "took longer than 4.00 s"),
 }
+SECRET = "hunter2hunter2"
 HARMLESS = ("flood", "bytes", "stdin", "daemon", "locale")
 
 
@@ -47,9 +50,11 @@ def ran(make_place: Callable[[], Place]) -> dict[str, Any]:
     """One study of every mode."""
     place = make_place()
     write(place, "1, 4", "plain", *dict.fromkeys(mode for mode, _ in FAULTS), *HARMLESS)
-    code, result = place.run(env={"LC_ALL": "C"})
+    code, result = place.run(env={"LC_ALL": "C", "SOME_TOKEN": SECRET})
     trials = {(t["mode"], int(t["batch_size"])): t for t in place.trials()}
-    return {"code": code, "result": result, "trials": trials, "left": place.processes()}
+    kept = [path.read_bytes() for path in (place.path / "studies").rglob("*") if path.is_file()]
+    left = place.processes()
+    return {"code": code, "result": result, "trials": trials, "left": left, "kept": kept}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -79,6 +84,12 @@ def test_the_study_ends_well_and_nothing_is_left_running(ran: dict[str, Any]) ->
     assert ran["code"] == 0
     assert ran["result"]["config"]["batch_size"] == 4
     assert ran["left"] == []
+
+
+def test_what_a_program_prints_of_the_environment_is_kept_without_its_secrets(
+    ran: dict[str, Any],
+) -> None:
+    assert ran["kept"] and not any(SECRET.encode() in data for data in ran["kept"])
 
 
 def test_a_program_that_never_works_ends_the_study_with_its_own_words(place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.core.text import clean, describe, without_secrets
+from autotune.core.text import clean, describe, keepable, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,31 @@ def test_an_exception_is_described_whatever_it_does() -> None:
         ("http://h/?api_key=s3cret'", "http://h/?api_key=***'"),
         ("sqlite:///a:b.db and user@host", "sqlite:///a:b.db and user@host"),
         ("a: 'db://u:s3cret@h'\nx: me@h", "a: 'db://u:***@h'\nx: me@h"),
+        ("vllm serve --api-key s3cret -p 3", "vllm serve --api-key *** -p 3"),
+        ("['x', '--api-key', 's3cret', '-p']", "['x', '--api-key', '***', '-p']"),
+        ("- --hf-token\n- s3cret\n- x", "- --hf-token\n- ***\n- x"),
+        ("{'api_key': ['s3cret'], 'x': 1}", "{'api_key': ['***'], 'x': 1}"),
+        ('authorization: "Bearer s3cret"', 'authorization: "Bearer ***"'),
+        ("authorization: Bearer ${K} --token {t}", "authorization: Bearer ${K} --token {t}"),
+        ("--max-tokens 5 --tokenizer x --eos-token", "--max-tokens 5 --tokenizer x --eos-token"),
+        ("prompt_tokens: 5, password authentication", "prompt_tokens: 5, password authentication"),
     ],
 )  # fmt: skip
-def test_passwords_in_urls_are_never_shown(text: str, shown: str) -> None:
+def test_secrets_are_never_shown(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
+
+
+def test_what_the_environment_keeps_secret_is_not_kept_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "SOME_TOKEN": "abcd-efgh-1",
+        "PGPASSWORD": "abcd-efgh-12",
+        "MAX_TOKEN": "12345678",
+        "A_KEY_FILE": "/etc/some/file",
+        "B_TOKEN": "false",
+    }.items():
+        monkeypatch.setenv(name, value)
+    text = "environ: abcd-efgh-12 abcd-efgh-1 12345678 /etc/some/file false"
+    assert keepable(text) == "environ: *** *** 12345678 /etc/some/file false"
+    assert describe(ValueError("no abcd-efgh-1")) == "ValueError: no ***"

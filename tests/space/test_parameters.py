@@ -110,6 +110,7 @@ def test_the_ladder_keeps_its_bounds_and_grows_by_at_most_half(one, other):
         ("{env.A=B: [1]}", "params.env.A=B", "unknown parameter"),
         ("{env.A: [1, '1']}", "params.env.A[1]", "given twice"),
         ("{env.A: [{b: 1}]}", "params.env.A[0]", "a mapping"),
+        ("{env.HF_TOKEN: [hf_abcdefgh]}", "params.env.HF_TOKEN", "no place for a secret"),
     ],
 )
 def test_a_bad_parameter_is_refused_with_its_place(refusal, written, place, words):
