@@ -141,10 +141,12 @@ def _two_probes(stages: int, seconds_per_item: float, launcher: Launcher) -> boo
         if record.measurement
     }
     over = steps[picked] / min(steps.values())
+    best = model.recommended(seen)
     shown = ", ".join(f"{count}: {seconds:.3f}" for count, seconds in steps.items())
     print(
         f"S={stages} steps {shown} s; probes {' and '.join(map(str, first))}, then {picked}: "
-        f"{over:.3f} times the best (bar {NEAR}): {'held' if over <= NEAR else 'MISSED'}",
+        f"{over:.3f} times the best (bar {NEAR}): {'held' if over <= NEAR else 'MISSED'}; "
+        f"recommended of the three: {best.micro_batch_count if best else None}",
         flush=True,
     )
     return over <= NEAR

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.apps.export import Subject, evidence_lines
 from autotune.apps.store import write_whole
+from autotune.core.pipeline import NOT_OF_PIPELINES
 from autotune.core.records import DIMENSIONS
 from autotune.core.text import clean
 from autotune.results.tables import to_json
@@ -28,8 +29,10 @@ def env(subject: Subject) -> tuple[Path, ...]:
     threads = {len(own) for own in subject.cores}
     if len(threads) == 1:
         values = {name: str(*threads) for name in _THREADS} | values
+    unknown = NOT_OF_PIPELINES if subject.config.is_pipeline else ()
     for name in DIMENSIONS:
-        values[f"{PREFIX}{name.upper()}"] = _plain(getattr(subject.config, name))
+        if name not in unknown:
+            values[f"{PREFIX}{name.upper()}"] = _plain(getattr(subject.config, name))
     for name, value in subject.config.extra:
         if not name.startswith("env."):
             values[f"{PREFIX}{name.upper().replace('.', '_')}"] = _plain(value)
@@ -45,12 +48,20 @@ def env(subject: Subject) -> tuple[Path, ...]:
         use += (f"docker --env-file would keep the quotes of {', '.join(in_quotes)}",)
     lines = [
         *(f"# {clean(line)}" for line in evidence_lines(subject)),
+        *(f"# note        {clean(line)}" for line in _notes(subject)),
         "#",
         *(f"# {line}" for line in use if subject.cores or "taskset" not in line),
         *(f"{name}={value}" for name, value in written.items()),
     ]
     write_whole(path, ("\n".join(lines) + "\n").encode())
     return (path,)
+
+
+def _notes(subject: Subject) -> tuple[str, ...]:
+    """Of a training's pipeline what was found beside figures, such as another learning rate."""
+    if subject.result is None or not subject.config.is_pipeline:
+        return ()
+    return subject.result.recommendation.reasons
 
 
 def json_file(subject: Subject) -> tuple[Path, ...]:

@@ -212,6 +212,7 @@ _FAILED_CALL = re.compile(
     r"|current (?P<copies>copy) params"
 )
 _MEANING = re.compile(r"^\[Error\]: *(.+)$", re.MULTILINE)  # of the code, in torch_npu's own words
+_NO_OPERATOR = re.compile(r"Could not run '([^']+)' with arguments from the '([^']+)' backend")
 
 
 def explained(error: BaseException) -> str:
@@ -219,7 +220,8 @@ def explained(error: BaseException) -> str:
     text = describe(error).strip()
     match = _FAILED_CALL.search(text)
     if match is None:
-        return ""
+        missing = _NO_OPERATOR.search(text)
+        return f"operator {missing[1]} does not run on {missing[2]} tensors" if missing else ""
     code, meaning = error_code(error), _MEANING.search(text)
     last = text.splitlines()[-1].strip()
     words = f"{meaning[1].strip().rstrip('.')}; {last}" if meaning else last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import threading
 
@@ -12,6 +13,9 @@ MAX_LOG_BYTES = 64 * 1024
 TAIL_LINES = 40
 POLL_S = 0.2
 DRAIN_S = 0.5  # for what is still in the pipe when the processes are gone
+
+_KERNEL = re.compile(r": (?:fallthrough )?registered at \S+ \[(?:kernel|backend fallback)\]$")
+"""A line of torch's table of kernels: pages of them follow an operator that is missing."""
 
 
 class LogPipe:
@@ -35,7 +39,7 @@ class LogPipe:
     def tail(self) -> str:
         """The last lines printed so far."""
         lines = keepable(bytes(self._data).decode("utf-8", errors="replace")).splitlines()
-        return "\n".join(lines[-TAIL_LINES:])
+        return "\n".join([line for line in lines if not _KERNEL.search(line)][-TAIL_LINES:])
 
     def close(self) -> None:
         """Take what is left and stop reading, though a process may still have the pipe."""

@@ -48,3 +48,4 @@ def test_ranks_take_a_device_each(tmp_path: Path) -> None:
     assert "replicas [1, 2]" in lines  # four of two stages would need eight devices
     assert "devices npu:0 npu:1 npu:2 npu:3" in lines
     assert any(line.startswith("ended Trial") and "rank " in line for line in lines), done.stdout
+    assert "registered at" not in done.stdout  # one sentence, not torch's table of kernels
