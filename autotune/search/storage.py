@@ -38,6 +38,14 @@ MAX_PAUSE_S = 5.0
 _within = threading.local()  # `transaction`: this thread is within one of `together`
 
 
+class _GivenUp(Exception):
+    """A part of a transaction failed; its cause says why.
+
+    Optuna would take back all of it and try that part again by itself, after the lock that came
+    with the transaction is gone, and write what another worker has decided otherwise meanwhile.
+    """
+
+
 class NoStorageError(StorageError):
     """There is nothing yet where a study was to be read."""
 
@@ -180,23 +188,30 @@ def _one_transaction(storage: RDBStorage) -> Iterator[None]:
         return
     # Optuna commits after every write, in the one session that each thread has, and closes it.
     session = storage.scoped_session()
-    commit, close = session.commit, session.close
+    commit, close, rollback = session.commit, session.close, session.rollback
 
     def keep_for_later() -> None:
         session.flush()
         session.expire_all()  # as a commit does, so that what was written is read again
 
+    def give_up() -> None:
+        raise _GivenUp from sys.exc_info()[1]
+
     session.commit, session.close = keep_for_later, lambda: None  # type: ignore[method-assign]
+    session.rollback = give_up  # type: ignore[method-assign]
     _within.transaction = True
     try:
         yield
         commit()
+    except _GivenUp as error:
+        rollback()
+        raise error.__cause__ or error from None
     except BaseException:
-        session.rollback()
+        rollback()
         raise
     finally:
         _within.transaction = False
-        del session.commit, session.close
+        del session.commit, session.close, session.rollback
         close()
 
 
@@ -287,13 +302,29 @@ def _open_database(url: str, *, read_only: bool) -> BaseStorage:
     kwargs = _engine_kwargs(sqlalchemy.make_url(url), read_only=read_only)
     for attempt in range(1, OPEN_ATTEMPTS + 1):
         try:
-            return RDBStorage(url, engine_kwargs=kwargs)
+            storage = RDBStorage(url, engine_kwargs=kwargs)
+            if not read_only:
+                _add_missing_indexes(storage)
+            return storage
         except sqlalchemy.exc.DBAPIError as error:
             # Processes that start together race to make the tables; the next look finds them.
             if attempt == OPEN_ATTEMPTS or not _is_race(error):
                 raise
             time.sleep(_OPEN_PAUSE_S * attempt)
     raise AssertionError("unreachable")
+
+
+def _add_missing_indexes(storage: RDBStorage) -> None:
+    """Make the indexes that somebody left out who died, or had no room, while making the tables.
+
+    Optuna makes what tables are missing, and with them alone their indexes; without the one on
+    names every start would add one more study of the same name.
+    """
+    from optuna.storages._rdb.models import BaseModel
+
+    for table in BaseModel.metadata.tables.values():
+        for index in table.indexes:
+            index.create(storage.engine, checkfirst=True)
 
 
 def _engine_kwargs(url: Any, *, read_only: bool) -> dict[str, Any]:

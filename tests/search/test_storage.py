@@ -13,11 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy
+from optuna.storages import RDBStorage
 from search_fakes import FINGERPRINT, make_space, record_of
 
 from autotune.core.errors import StorageError, UsageError
 from autotune.search import storage as storage_module
-from autotune.search.storage import open_storage, shown
+from autotune.search.storage import open_storage, shown, together
 from autotune.search.study import Asked, StoredStudy, Study
 
 
@@ -259,3 +261,37 @@ class TestSqliteLocks:
         asked_in_vain.set()
         thread.join()
         assert len(study.records()) == 1
+
+
+def test_a_database_whose_making_was_cut_short_holds_a_study_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    space = make_space(storage=f"sqlite:///{path}")
+    open_storage(space.storage, tmp_path)
+    with sqlite3.connect(path) as connection:  # the disk was full, or its maker was killed
+        connection.execute("DROP INDEX ix_studies_study_name")
+    for _ in range(3):
+        study = Study.open(space, tmp_path / "s", fingerprint=FINGERPRINT)
+    assert study.records() == ()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM studies").fetchone() == (1,)
+
+
+def test_a_part_of_a_transaction_is_not_tried_again_without_the_rest(tmp_path: Path) -> None:
+    """As Optuna does by itself where a server was away for a moment: the lock is lost by then."""
+    space = make_space(storage=f"sqlite:///{tmp_path}/s.db")
+    study = Study.open(space, tmp_path, fingerprint=FINGERPRINT)
+    storage, failures = study.storage, [sqlalchemy.exc.OperationalError("", {}, Exception("away"))]
+    assert isinstance(storage, RDBStorage)
+
+    def fail_once(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT INTO trials") and failures:
+            raise failures.pop()
+
+    sqlalchemy.event.listen(storage.engine, "before_cursor_execute", fail_once)
+    study_id = study.optuna_study._study_id
+    with pytest.raises(sqlalchemy.exc.OperationalError, match="away"), together(storage):
+        storage.create_new_trial(study_id)
+    assert storage.get_all_trials(study_id) == []
+    with together(storage):
+        storage.create_new_trial(study_id)
+    assert len(storage.get_all_trials(study_id)) == 1
