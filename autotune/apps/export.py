@@ -204,7 +204,7 @@ def child_workload(subject: Subject) -> WorkloadSpec:
     """
     kind = subject.space.workload.kind
     if WORKLOADS[kind].runs != "child":
-        raise UsageError(f"a study of kind {kind} has no model to export")
+        raise UsageError(f"a study of kind {kind} has no model to export; env and json hold it all")
     return subject.workload
 
 

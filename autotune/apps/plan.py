@@ -88,6 +88,11 @@ def read_basics(study: str, options: PlanOptions) -> Basics:
             f"study {study} is of a server that queues by itself, of which a plan knows too "
             "little; each device holds the rate that the study has shown"
         )
+    if result.facts.baseline.is_pipeline:
+        raise UsageError(
+            f"study {study} is of a pipeline, which takes stage_count x replicas devices by itself "
+            "and serves no arrivals; its rate is that of all of them: autotune show"
+        )
     limits = _limits(result, options.limits)
     wanted = Wanted(
         rate_per_s=options.rate_per_s,

@@ -11,6 +11,7 @@ def test_a_step_is_drawn_and_its_difference_to_theory_explained(make_study):
     html = render(pipeline(make_study()), now_s=0, version="1")
     assert "How throughput follows the micro-batches" in html
     assert "batch size alone" not in html
+    assert "1 instance" not in html and "What more throughput costs in latency" not in html
     for sentence in (
         "The formula for even stages and free transfers says 20.0 %.",
         "Stages of different length make",

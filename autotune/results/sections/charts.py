@@ -87,7 +87,7 @@ def trade_offs(result: StudyResult) -> Section | None:
     """The front where one is wanted, else throughput over latency; None: nothing to draw."""
     front = front_chart(result)
     chart: Chart | None = front or trial_map(result)
-    if chart is None:
+    if chart is None or (front is None and _has_one_batch(result)):
         return None
     title, heading = "Throughput in items/s", "What more throughput costs in latency"
     blocks: list[Block] = []
@@ -112,8 +112,16 @@ def trade_offs(result: StudyResult) -> Section | None:
     return Section(title=heading, blocks=tuple(blocks))
 
 
+def _has_one_batch(result: StudyResult) -> bool:
+    """True of a pipeline whose steps all have the same items: one figure then says the other."""
+    batches = {r.config.get("global_batch_size", 1) for r in result.records}
+    return result.facts.baseline.is_pipeline and len(batches) == 1
+
+
 def colours(result: StudyResult) -> tuple[Key, ...]:
-    """The legend of the series."""
+    """The legend of the series; a pipeline has one only."""
+    if result.facts.baseline.is_pipeline:
+        return ()
     return tuple(
         Key(look="line", text=instances_text(count), colour=f"s{index % SERIES_COLOURS}")
         for index, count in enumerate(instance_counts(result))
