@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -65,9 +65,6 @@ class RankProcess:
 
     def open(self) -> None:
         """Join the others, build this rank's stages, run the first step."""
-        # A rank that hangs is ended by this signal, and its last lines say where it was.
-        with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
-            faulthandler.register(signal.SIGTERM, all_threads=False, chain=True)
         self._guarded(self._open)
 
     def warm_up(self, max_s: float, sizes: Sequence[int]) -> None:
@@ -252,7 +249,8 @@ class RankProcess:
         tells the shapes of its inputs.
         """
         try:
-            return action()
+            with _word_of_where_it_hangs():
+                return action()
         except AutotuneError:
             raise
         except RuntimeError as error:
@@ -264,3 +262,20 @@ class RankProcess:
             if cause is error:
                 raise
             raise cause from None
+
+
+@contextlib.contextmanager
+def _word_of_where_it_hangs() -> Iterator[None]:
+    """Meanwhile the signal that ends a rank lets its last lines say where it was.
+
+    Not beyond that: the last lines of one that has failed are its error's.
+    """
+    try:
+        faulthandler.register(signal.SIGTERM, all_threads=False, chain=True)
+    except (OSError, ValueError, AttributeError, RuntimeError):  # its stderr may be anything
+        yield
+        return
+    try:
+        yield
+    finally:
+        faulthandler.unregister(signal.SIGTERM)
