@@ -104,7 +104,8 @@ def note_text(result: StudyResult) -> str:
     record = result.recommendation.record
     again: list[str] = []
     if record is not None and result.facts.space_path:
-        again = ["Measure it again:", "", f"    {measure_command(result, record)}", ""]
+        # Within the line, so that it is broken: a block of code would widen the page.
+        again = [f"Measure it again: ``` {measure_command(result, record)} ```", ""]
     lines = [
         f"## {escaped(headline(result))}",
         *([f"**{escaped(notice)}**", ""] if notice else []),

@@ -125,7 +125,7 @@ def test_the_note_escapes_what_others_have_written(studies: Path) -> None:
     facts = replace(result.facts, origin="simulated", space_path="online.yaml")
     text = note_text(replace(result, facts=facts))
     assert "nothing was measured on a device" in text
-    assert "\n    autotune measure --space online.yaml --set" in text
+    assert "``` autotune measure --space online.yaml --set" in text
 
 
 @pytest.mark.browser
