@@ -7,10 +7,12 @@ its own; it is started again when it is killed, and ends when the tool does.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import statistics
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,7 +80,8 @@ class Crew:
             AutotuneError: A worker cannot go on. KeyboardInterrupt: After all have stopped.
         """
         tasks = [replace(task, devices=p.devices, cores=p.cores) for p in self.places]
-        ended = _watched(_by_dask(tasks, self.dask) if self.dask else _here(tasks), look)
+        running = _by_dask(tasks, self.dask, say) if self.dask else _here(tasks)
+        ended = _watched(running, look)
         for text in dict.fromkeys(line for one in ended for line in one.said):
             say(text)
         for one in ended:
@@ -104,12 +107,24 @@ def make_crew(space: SearchSpace, count: int, dask: Any = None) -> Crew:
         return Crew(places=(Place(devices=("simulated",)),) * count, dask=dask)
     infos = find_devices(space.device)
     if dask:
-        _check_dask()
+        _check_dask(dask)
         names = tuple(info.name for info in infos) if ":" in space.device else (infos[0].kind,)
         return Crew(places=(Place(devices=names),) * count, dask=dask)
     if infos[0].kind == "cpu":
         return Crew(places=_cpu_places(infos[0], count))
     return Crew(places=_device_places(infos, count, by_index=":" in space.device))
+
+
+@contextlib.contextmanager
+def bound(cores: Sequence[int]) -> Iterator[None]:
+    """Stay on some cores; () stands for those of now."""
+    before = os.sched_getaffinity(0)
+    try:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def core_names(cores: Sequence[int]) -> tuple[str, ...]:
@@ -230,19 +245,29 @@ def _here(tasks: Sequence[Task]) -> _Running:
     return _Running(parallel, stop.set)
 
 
-def _by_dask(tasks: Sequence[Task], dask: Any) -> _Running:
-    from distributed import Event
+def _by_dask(tasks: Sequence[Task], dask: Any, say: Callable[[str], None]) -> _Running:
+    from distributed import CancelledError, Event, KilledWorker
     from joblib import Parallel, delayed, parallel_config
 
     name = f"autotune stop {uuid.uuid4().hex}"
     client = _client(dask)
     stop = Event(name, client=client)
+    room = sum(client.nthreads().values())
+    if room < len(tasks):
+        say(f"Dask has room for {room} of {len(tasks)} workers; the others wait for more")
 
     def parallel() -> list[Ended]:
         ours = contextlib.nullcontext() if client is dask else contextlib.closing(client)
         with ours, client.as_current(), parallel_config(backend="dask", n_jobs=len(tasks)):
             many = Parallel(batch_size=1, pre_dispatch="all")
-            return list(many(delayed(supervise)(replace(task, stop=name)) for task in tasks))
+            stoppable = [replace(task, stop=name) for task in tasks]
+            try:
+                if room == 1:  # joblib would run it here
+                    return list(client.gather(client.map(supervise, stoppable, pure=False)))
+                return list(many(delayed(supervise)(task) for task in stoppable))
+            except (OSError, TimeoutError, CancelledError, KilledWorker) as error:
+                text = next(iter(str(error).splitlines()), "") or type(error).__name__
+                raise UnavailableError(f"--dask: its workers are gone ({text})") from None
 
     return _Running(parallel, stop.set)
 
@@ -258,13 +283,15 @@ def _client(dask: Any) -> Any:
         raise UnavailableError(f"--dask {dask}: no scheduler there ({error})") from None
 
 
-def _check_dask() -> None:
+def _check_dask(dask: Any) -> None:
     try:
         import distributed  # noqa: F401
     except ImportError:
         raise UnavailableError(
             "--dask needs the package distributed: pip install 'autotune-npu[dask]'"
         ) from None
+    if isinstance(dask, str) and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+", dask):
+        raise UsageError(f"--dask {dask!r}: write the scheduler's address, as tcp://host:8786")
 
 
 def _reason(ended: Sequence[Ended]) -> StopReason:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from autotune.apps.crew import bound, make_crew
 from autotune.apps.resolve import limit_needs, preflight, resolve, study_facts
 from autotune.apps.view import View
 from autotune.core.codec import to_json_dict
@@ -74,12 +76,23 @@ class DryRun:
         )
 
 
-def dry_run(space: SearchSpace) -> DryRun:
+def dry_run(space: SearchSpace, *, workers: int | None = None, dask: Any = None) -> DryRun:
     """Resolve a space and count, without running anything that takes time.
 
+    Args:
+        workers, dask: As of a run.
     Raises:
         UsageError, UnavailableError: As a run would.
     """
+    crew = None if workers is None else make_crew(space, workers, dask)
+    with bound(crew.cores if crew else ()):
+        if crew is not None and not crew.dask:
+            space = replace(space, device=crew.places[0].devices[0])
+        return _planned(space, workers or 1)
+
+
+def _planned(space: SearchSpace, workers: int) -> DryRun:
+    """What so many workers would do."""
     resolved = resolve(space)
     space = resolved.space
     allowed = space.allowed_count(MAX_COUNTED)
@@ -88,7 +101,7 @@ def dry_run(space: SearchSpace) -> DryRun:
     window_s = options.duration_s or ITERATION_S * (options.iterations or 0)
     is_virtual = resolved.origin != "measured"
     open_s = _recorded_cost_s(space) if is_virtual else OPEN_S
-    seconds = trials * (window_s + open_s) + proof_s(space, open_s)
+    seconds = math.ceil(trials / workers) * (window_s + open_s) + proof_s(space, open_s)
     seconds += 0.0 if is_virtual else PREPARE_S
     call_s = None
     if is_virtual:  # which takes no time

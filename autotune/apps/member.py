@@ -148,14 +148,19 @@ def _stop_of(task: Task) -> Callable[[], bool]:
         return lambda: False
     from distributed import Event, get_worker
 
-    event, worker = Event(task.stop), get_worker()
-    key = worker.get_current_task()
+    event = Event(task.stop)
+    try:
+        worker = get_worker()
+    except ValueError:
+        worker = None  # joblib runs it in the tool's own process
+    key = None if worker is None else worker.get_current_task()
 
     def is_set() -> bool:
-        # The scheduler drops what nobody waits for any more: the tool is gone.
-        known = worker.state.tasks.get(key)
-        if known is None or known.state == "cancelled":
-            return True
+        if worker is not None:
+            # The scheduler drops what nobody waits for any more: the tool is gone.
+            known = worker.state.tasks.get(key)
+            if known is None or known.state == "cancelled":
+                return True
         try:
             return bool(event.is_set())
         except (OSError, TimeoutError):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from autotune.apps.accuracy import with_accuracy
-from autotune.apps.crew import Crew, core_names, interference, make_crew
+from autotune.apps.crew import Crew, bound, core_names, interference, make_crew
 from autotune.apps.learning_rate import needs_advice, with_learning_rate
 from autotune.apps.library import advice_note, find_past, remember, warm_start_of
 from autotune.apps.looking import known_diagnosis, setting_of
@@ -102,7 +100,7 @@ def run(
     view = view or View()
     check_url(space.storage)
     crew = None if workers is None else make_crew(space, workers, dask)
-    with Reservation() as reserved, _bound(crew.cores if crew else ()):
+    with Reservation() as reserved, bound(crew.cores if crew else ()):
         if crew is None:
             space = _on_free_device(space, reserved)
         elif not crew.dask:
@@ -148,18 +146,6 @@ def _run(
         if crew is not None:
             launcher.close()  # what it has is the workers' now
         return _Run(resolved, facts, study, launcher, view, studies_dir, crew).to_the_end()
-
-
-@contextlib.contextmanager
-def _bound(cores: Sequence[int]) -> Iterator[None]:
-    """Stay on some cores; () stands for those of now."""
-    before = os.sched_getaffinity(0)
-    try:
-        if cores:
-            os.sched_setaffinity(0, cores)
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _on_free_device(space: SearchSpace, reserved: Reservation) -> SearchSpace:

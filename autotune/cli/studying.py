@@ -78,7 +78,7 @@ def run(
         raise UsageError("--dask says where workers run: give their number with --workers")
     resolved = load_space(space, [*(overrides or ()), *as_overrides(short)])
     if dry_run:
-        return _dry_run(resolved, as_json)
+        return _dry_run(resolved, as_json, workers, dask or None)
     return _run_study(
         resolved,
         as_json,
@@ -246,12 +246,12 @@ def report(
     return exit_code_of(result)
 
 
-def _dry_run(space: Any, as_json: bool) -> int:
+def _dry_run(space: Any, as_json: bool, workers: int | None, dask: Any) -> int:
     from autotune.apps.dry_run import dry_run as look
     from autotune.apps.terminal import PlainView
     from autotune.core.units import format_duration
 
-    planned: DryRun = look(space)
+    planned: DryRun = look(space, workers=workers, dask=dask)
     if as_json:
         print_json(planned.to_json())
         return EXIT_OK

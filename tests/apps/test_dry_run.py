@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from autotune.apps.doctor import doctor
 from autotune.apps.dry_run import OPEN_S, PREPARE_S, dry_run
 from autotune.core.errors import UsageError
-from autotune.devices import device_kind
+from autotune.devices import device_kind, find_devices
 from autotune.search.schedule import MIN_ROUNDS
 from autotune.space.loader import load_space
 
@@ -46,6 +47,23 @@ def test_a_real_study_counts_its_processes_and_the_rounds_of_the_proof(tmp_path:
     assert not planned.is_virtual
     searching_s = PREPARE_S + 2 * (1 + OPEN_S)
     assert planned.seconds == pytest.approx(searching_s + 5 * (10 + MIN_ROUNDS * OPEN_S))
+
+
+def test_workers_share_the_trials_and_each_has_cores_of_its_own(
+    space_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    space = load_space(space_file(trials=9), ["confirm=false"])
+    alone, shared = dry_run(space), dry_run(space, workers=2)
+    assert (alone.trials, shared.trials) == (9, 9)
+    assert shared.seconds == pytest.approx(alone.seconds * 5 / 9)
+    path = tmp_path / "own.yaml"
+    path.write_text("workload: {model: mlp}\ndevice: cpu\nparams: {batch_size: [1, 2]}\n")
+    cores, before = find_devices("cpu")[0].core_count, os.sched_getaffinity(0)
+    one_each = dry_run(load_space(path, ["rules=[core_count == 1]"]), workers=cores)
+    assert one_each.allowed == 2
+    assert os.sched_getaffinity(0) == before
+    with pytest.raises(UsageError, match="each has cores of its own"):
+        dry_run(load_space(path), workers=cores + 1)
 
 
 def test_it_says_how_long_a_limit_takes_to_show(tmp_path: Path) -> None:
