@@ -30,7 +30,7 @@ from typing import Any
 from autotune.core.errors import AutotuneError
 from autotune.core.records import TrialRecord
 from autotune.core.units import format_duration
-from autotune.devices import DEVICES, find_device
+from autotune.devices import find_device
 from autotune.search.study import StoredStudy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,8 +94,8 @@ def checked(device: str, note: str) -> dict[str, Any]:
 
 def contract(kind: str) -> dict[str, Any]:
     """The contract suite for one kind of device, in a process of its own."""
-    others = " or ".join(other for other in DEVICES if other != kind)
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", CONTRACT, "-k", f"not ({others})"]
+    # Its name ends those of its tests; it may be a part of other words ("inputs").
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", CONTRACT, "-k", f"{kind}]"]
     code, out, _ = run(command, CONTRACT_S)
     return {"passed": code == 0, "summary": out.strip().splitlines()[-1:]}
 

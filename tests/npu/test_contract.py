@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from autotune.devices import DEVICES
 from autotune.devices.base import DeviceInfo
 from autotune.devices.npu import NpuKind
 from autotune.devices.probe import probe
@@ -29,7 +28,7 @@ CHIPS = {
 @pytest.mark.parametrize("chip", CHIPS)
 def test_the_npu_keeps_the_contract_of_devices(chip: str) -> None:
     is_first = chip == next(iter(CHIPS))
-    others = [kind for kind in DEVICES if kind not in ("npu", *("cpu", "simulated") * is_first)]
+    kinds = ("npu", "cpu", "simulated") if is_first else ("npu",)
     done = subprocess.run(
         [
             sys.executable,
@@ -40,7 +39,7 @@ def test_the_npu_keeps_the_contract_of_devices(chip: str) -> None:
             "no:cacheprovider",
             str(CONTRACT),
             "-k",
-            f"not ({' or '.join(others)})",
+            " or ".join(f"{kind}]" for kind in kinds),
         ],
         env={**os.environ, "STUB_CANN_SOC": chip, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         capture_output=True,
