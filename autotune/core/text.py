@@ -14,7 +14,8 @@ _ESCAPE_SEQUENCE = re.compile(
 )
 # All of these are bounded: what is looked through may be anything, and long.
 # A password may hold an @ itself; the word that stands for one in advice is none.
-_USERINFO = re.compile(r"(?<=://)([^\s:/?#@'\"]{0,256}):(?!password@)[^\s'\"]{0,256}@")
+_USERINFO = re.compile(r"(?<=://)([^\s:/?#@'\"]*):(?!password@)[^\s'\"]*@")
+_WORD = re.compile(r"[^\s'\"]+")
 _SECRET_PARAMETER = re.compile(
     r"([?&](?:\w{0,64}(?:password|passwd|pwd|secret|token|api_?key)\w{0,64})=)"
     r"[^\s&#'\"]*[^\s&#'\":;,.]",
@@ -54,11 +55,17 @@ def clean(text: str) -> str:
 
 def without_secrets(text: str) -> str:
     """Text without passwords: of URLs, of a command's options, of keys, of the environment."""
-    text = _SECRET_PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub(rf"\1:{MASK}@", text))
+    text = _SECRET_PARAMETER.sub(rf"\1{MASK}", _WORD.sub(_without_userinfo, text))
     text = _SECRET_KEY.sub(rf"\1{MASK}", _SECRET_OPTION.sub(rf"\1{MASK}", text))
     for secret in sorted(_secrets_of_environment(), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
+
+
+def _without_userinfo(word: re.Match[str]) -> str:
+    # Behind the last @ there is none; to look for one from every colon would take for ever.
+    head, at, tail = word[0].rpartition("@")
+    return _USERINFO.sub(rf"\1:{MASK}@", head + at) + tail
 
 
 def is_secret(name: str, value: str) -> bool:

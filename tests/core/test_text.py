@@ -75,3 +75,11 @@ def test_what_the_environment_keeps_secret_is_not_kept_elsewhere(
     text = "environ: abcd-efgh-12 abcd-efgh-1 12345678 /etc/some/file false"
     assert keepable(text) == "environ: *** *** 12345678 /etc/some/file false"
     assert describe(ValueError("no abcd-efgh-1")) == "ValueError: no ***"
+
+
+def test_no_password_is_too_long_to_be_left_out_and_no_text_takes_long() -> None:
+    password = "s3cr3t" + "9" * 100_000
+    shown = without_secrets(f"a postgresql://me:{password}@host/db")
+    assert shown == "a postgresql://me:***@host/db"
+    lines = "x://a:" * 50_000
+    assert without_secrets(lines) == lines
