@@ -16,6 +16,7 @@ from autotune.core.clock import MonotonicClock
 from autotune.core.errors import UsageError
 from autotune.core.records import GroupSpec, Measurement, Samples
 from autotune.devices import find_device
+from autotune.devices.collectives import leave
 from autotune.devices.topology import assign_cores
 from autotune.measure.engine import merge, warmup_cap_s
 from autotune.measure.pipeline_guard import compare_passes
@@ -91,6 +92,7 @@ def run_rank(space: SearchSpace, environment: Mapping[str, str]) -> Measurement 
     process.warm_up(warmup_cap_s(plan), ())
     samples = process.measure(plan, MonotonicClock().now_s())
     parts: list[tuple[Samples, Any]] = process.gathered((samples, process.first))
+    leave()
     if place.rank:
         return None
     assert process.reference is not None
