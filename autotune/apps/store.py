@@ -16,12 +16,12 @@ from autotune.core.codec import from_json_dict, to_json_dict
 from autotune.core.diagnosis import Diagnosis
 from autotune.core.errors import StorageError, UsageError
 from autotune.core.insight import Insight
-from autotune.core.text import without_secrets
+from autotune.core.text import clean, without_secrets
 from autotune.results.ranking import rank
 from autotune.results.recommend import decide
 from autotune.results.report import Format, render
 from autotune.results.study_result import Ending, StudyFacts, StudyResult, WarmStart
-from autotune.search.storage import from_anywhere
+from autotune.search.storage import check_url, from_anywhere
 from autotune.search.study import StoredStudy
 from autotune.version import __version__
 
@@ -40,6 +40,8 @@ DIAGNOSIS = "diagnosis.json"
 
 STORAGE = "storage.txt"
 """In a study's directory: the database it is kept in, if it is not the journal beside it."""
+
+MAX_URL_CHARS = 300
 
 MAX_NAME_BYTES = 255
 """Of a file's name, in every file system of today."""
@@ -207,7 +209,13 @@ def _remembered(directory: Path) -> str:
     if not note.is_file():
         return "journal"
     with _file_errors(note):
-        return note.read_text("utf-8", "replace").strip()
+        first, *_ = note.read_text("utf-8", "replace")[:MAX_URL_CHARS].splitlines() or [""]
+        url = clean(first.strip())
+    try:
+        check_url(url)
+    except UsageError as error:
+        raise UsageError(f"{note}: {error}") from None
+    return url
 
 
 def _known(studies_dir: Path) -> str:

@@ -278,7 +278,11 @@ def _advisory_lock(storage: RDBStorage, name: str) -> Iterator[None]:
 
 def _open_journal(study_dir: Path, *, read_only: bool) -> BaseStorage:
     path = study_dir / JOURNAL_NAME
-    backend = JournalFile(path, JournalLock(path))
+    lock = JournalLock(path)
+    backend = JournalFile(path, lock)
+    for file in (path, lock.path):  # reading a pipe would wait for ever
+        if file.exists() and not file.is_file():
+            raise StorageError(f"{file}: this is no file; move it away, then run it again")
     try:
         if read_only and not path.is_file():
             raise NoStorageError(f"{path}: there is no such study")

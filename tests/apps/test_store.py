@@ -62,6 +62,17 @@ def test_a_note_of_the_storage_that_cannot_be_written_is_said(space_file: SpaceF
         run(load_space(space_file(), [*SHORT, "storage=sqlite:///s.db"]))
 
 
+@pytest.mark.parametrize("text", ["", "x" * 100_000, "sqlight:///s.db\nmore"])
+def test_a_note_of_the_storage_that_names_none_is_told_by_its_file(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "storage.txt").write_text(text)
+    with pytest.raises(UsageError, match=r"small/storage\.txt: storage") as caught:
+        show("small", studies_dir=tmp_path)
+    assert len(str(caught.value)) < 600
+
+
 def test_raw_samples_that_cannot_be_kept_are_said_once_and_end_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import resource
 import socket
 import sqlite3
@@ -84,6 +85,18 @@ def test_reading_a_study_that_is_not_there_makes_nothing(tmp_path: Path) -> None
         with pytest.raises(StorageError, match="there is no such"):
             open_storage(url, tmp_path / "s", read_only=True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["study.journal", "study.journal.lock"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_what_is_no_file_is_named_and_stays(
+    name: str, make: Callable[[Path], None], read_only: bool, tmp_path: Path
+) -> None:
+    make(tmp_path / name)
+    with pytest.raises(StorageError, match=f"{re.escape(name)}: this is no file"):
+        open_storage("journal", tmp_path, read_only=read_only)
+    assert (tmp_path / name).exists()
 
 
 class TestJournalLock:
