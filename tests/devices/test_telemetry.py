@@ -122,6 +122,7 @@ def test_a_container_with_some_of_the_chips_counts_those(
         ("while :; do echo without end; done", None),
         (f"trap '' TERM; sleep {LONG}", None),
     ],
+    ids=["prints", "fails", "bytes", "leaves another", "hangs", "endless", "ignores SIGTERM"],
 )
 def test_a_tool_may_do_anything(
     script: str, printed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
