@@ -33,7 +33,7 @@ from autotune.measure.paired import GATE_ALPHA, LOOKS, RatioTest, Rule, judge_pa
 from autotune.search import pairs as pairs_module
 from autotune.search.pairs import Pairs, measure_pairs
 from autotune.search.rounds import Contestant, Entrant, alternating_windows
-from autotune.space.search_space import SearchSpace
+from autotune.space.loader import load_text
 
 DURATION_S = 20 / LOOKS[0]
 OPEN_S = 3.0  # between two pairs
@@ -155,7 +155,7 @@ def gate_rule(tolerance: float = 0.05) -> Rule:
 
 
 def contestants() -> tuple[Contestant, Contestant]:
-    """Two sides with calls of 2 ms; neither space nor device matters here."""
+    """Two sides with calls of 2 ms; of the space it matters that they may run side by side."""
     record = TrialRecord(
         number=0,
         config=Config(),
@@ -164,7 +164,9 @@ def contestants() -> tuple[Contestant, Contestant]:
         measurements=(Measurement(latency_p99_s=STEP_S),),
     )
     info = DeviceInfo(name="simulated", kind="simulated", description="", core_count=1)
-    space: SearchSpace = None  # type: ignore[assignment]
+    space = load_text(
+        "workload: {simulated: recommender_a3}\nparams: {batch_size: [1]}\n", "s.yaml"
+    )
     side = Contestant(entrant=Entrant(record=record), space=space, info=info)
     return side, replace(side)
 
